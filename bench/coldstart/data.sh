@@ -1,11 +1,11 @@
 #!/bin/sh
-# Makes the data of the benchmark's programs; runs inside the tree. Everything is generated from fixed rules, with fixed
+# Generates the data of the benchmark's programs; runs inside the tree. All data follows from fixed rules and fixed
 # dates, so that every machine measures the same.
 set -eu
 
 date="2024-01-01T00:00:00Z"
 
-# A repository of 20,000 files in 400 directories, 1 to 8 KiB each: what `git status` has to look at.
+# A repository of 20,000 files in 400 directories, 1 to 8 KiB each, which `git status` has to check.
 make_repository() {
     rm -rf /srv/repository
     mkdir -p /srv/repository
@@ -54,14 +54,14 @@ ANALYZE;
 SQL
 }
 
-# A cluster with one database of about 100 MB. Checksums, fixed locale, no archive: as `initdb` makes it.
+# A cluster with one database of about 100 MB. Checksums, fixed locale, no archive: the defaults of `initdb`.
 make_postgres() {
     bin=/usr/lib/postgresql/15/bin
     rm -rf /srv/postgres
     install -d -o postgres -g postgres -m 700 /srv/postgres
     setpriv --reuid postgres --regid postgres --clear-groups $bin/initdb -D /srv/postgres -E UTF8 --locale C.UTF-8 \
         >/dev/null
-    # The tree has no /dev/shm: shared memory as files.
+    # The tree has no /dev/shm: shared memory is in files.
     {
         echo "dynamic_shared_memory_type = mmap"
         echo "listen_addresses = ''"

@@ -43,7 +43,7 @@ class Axis:
     def ticks(self):
         steps = [factor * 10.0**power for power in range(-3, 4) for factor in (1, 3)]
         inside = [step for step in steps if self.low <= math.log10(step) <= self.high]
-        # At least 40 units apart: a label that would touch the one before is left out.
+        # At least 40 units apart: a label that would touch the previous label is omitted.
         kept = []
         for step in inside:
             if not kept or self.x(step) - self.x(kept[-1]) >= 40:
@@ -121,7 +121,7 @@ def draw(title, programs, theme):
         lines.append(f'<line class="span" x1="{short(ahead)}" y1="{short(y)}" x2="{short(cold)}" y2="{short(y)}"/>')
         for name, value in one["rivals"].items():
             lines.append(mark(names.index(name), axis.x(value), y, 5))
-        # Over the rivals: on a fast disk some of them take as long as a cold start.
+        # Drawn over the rivals: on a fast disk some of them take as long as a cold start.
         lines.append(f'<circle class="cold" cx="{short(cold)}" cy="{short(y)}" r="5"/>')
         if one["bound"]:
             lines.append(f'<rect class="bound" x="{short(axis.x(one["bound"]) - 1.5)}" y="{short(y - 8)}" width="3" height="16"/>')

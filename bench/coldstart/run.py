@@ -45,7 +45,7 @@ class Disk:
         self.mounted = []
 
     def __enter__(self):
-        # Read-ahead 128: the classic default, which distributions and most measurements have.
+        # Read-ahead 128: the classic default, which distributions and most measurements use.
         run(self.ahead, "disk", "attach", self.image, "--name", self.name(), "--model", self.model, "--mount", self.tree,
             "--read-ahead-kb", 128, stdout=subprocess.DEVNULL)
         allow_devices(self.tree)
@@ -112,7 +112,7 @@ def measure(arguments, ahead, disk, program, environment, scratch, whole_files):
     done = run(ahead, "compare", "--json", "-p", profile, "--runs", arguments.runs, *prepare, *against, "--", *command,
                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     result = json.loads(done.stdout)
-    # Paths of the machine that measured are left out.
+    # Paths of the measuring machine are omitted.
     for key in ("file_list", "extent_list", "metadata", "milestones", "directory", "command", "command_percent"):
         shown.pop(key, None)
         result.pop(key, None)
@@ -151,7 +151,7 @@ def main():
     parser.add_argument("--rivals", default=",".join(RIVALS), type=rivals_of)
     parser.add_argument("--out", type=pathlib.Path, default=HERE.parent / "results")
     arguments = parser.parse_args()
-    # Asked to end, it takes down what it put up.
+    # On SIGTERM the script detaches its disks and removes its files.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
     ahead = os.environ.get("AHEAD", str(ROOT / "target/release/ahead"))

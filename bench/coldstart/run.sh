@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `make bench-coldstart`: builds what is needed, measures, and writes bench/results and docs/results.
+# `make bench-coldstart`: builds the programs, measures, and writes bench/results and docs/results.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 [ "$(id -u)" = 0 ] || { echo "make bench-coldstart: it needs root (emulated disks, BPF, dropping caches)" >&2; exit 77; }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds the Debian tree in which the cold-start benchmark runs its programs, and packs it.
 #
-#   tree.sh      build what is missing, run every program once, pack; prints the path of the archive
+#   tree.sh      build missing parts, run every program once, pack; prints the path of the archive
 #
 # The tree lives outside the repository, in ${AHEAD_CACHE:-/var/cache/ahead}:
 #
@@ -9,9 +9,9 @@
 #   tree.tar     the same as an archive, sorted by name; unpack with `tar --numeric-owner -xf`
 #   steps/       one mark per step that is done; a step is repeated when its inputs change
 #
-# The steps follow one another: packages -> files -> data -> check -> pack. All packages come from where this machine's own
-# apt gets them, with this machine's own apt configuration; another list of packages means a new tree. Mounts are made in a mount namespace of this
-# script: whatever happens to it, none stays behind.
+# The steps run in order: packages -> files -> data -> check -> pack. All packages come from the apt sources of this
+# machine, with its apt configuration; another list of packages means a new tree. Mounts are made in a mount namespace
+# of this script, so none remains after its end.
 set -eu
 
 suite=bookworm
@@ -42,12 +42,12 @@ for tool in debootstrap apt-get unshare chroot tar sha256sum python3; do
     command -v "$tool" >/dev/null || unavailable "needs $tool: apt-get install debootstrap util-linux coreutils tar python3"
 done
 
-# The mounts below must go when this script goes, however it ends.
+# The mounts below must end with this script, however it ends.
 if [ -z "${AHEAD_TREE_NAMESPACE:-}" ]; then
     AHEAD_TREE_NAMESPACE=1 exec unshare --mount --propagation private "$0" "$@"
 fi
 
-# Where this machine gets $suite from. Debian machines of another release name their mirror in AHEAD_MIRROR.
+# The mirror for $suite. Debian machines of another release name their mirror in AHEAD_MIRROR.
 mirror() {
     if [ -n "${AHEAD_MIRROR:-}" ]; then
         echo "$AHEAD_MIRROR"
@@ -75,7 +75,8 @@ in_tree() {
         DEBIAN_FRONTEND=noninteractive "$@"
 }
 
-# apt inside the tree uses this machine's configuration and sources while packages are installed, and none later.
+# apt inside the tree uses this machine's configuration and sources during the installation of packages, and not
+# afterwards.
 borrow_apt() {
     mkdir -p "$tree/etc/apt/apt.conf.d" "$tree/etc/apt/sources.list.d"
     if [ -z "${AHEAD_MIRROR:-}" ]; then
@@ -111,7 +112,7 @@ install_packages() {
     bootstrap
     say "installing packages"
     borrow_apt
-    # No service is started, no database cluster made by the packages themselves.
+    # The packages start no service and create no database cluster.
     printf '#!/bin/sh\nexit 101\n' >"$tree/usr/sbin/policy-rc.d"
     chmod 755 "$tree/usr/sbin/policy-rc.d"
     mkdir -p "$tree/etc/postgresql-common"

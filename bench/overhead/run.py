@@ -28,7 +28,7 @@ sys.path.insert(0, str(HERE.parent / "coldstart"))
 import run as coldstart  # noqa: E402
 
 LOOP_MIB, LOOP_TIMES = 64, 20
-# What a recording here needs before it starts the program (it says so itself), rounded.
+# Time that a recording on this machine needs before it starts the program (as it reports), rounded.
 SET_UP_S = 0.2
 
 

@@ -1,7 +1,7 @@
 //! Links `ahead` so that a cold start reads little of it. libelf, zlib and libgcc are linked statically where their archives are installed: a
 //! shared library costs three to four reads before the program runs. The functions that `ahead run` uses lie side by side, in the order of
-//! `functions.order`, which `bench/coldstart/order` writes. Names that are not in the program are ignored, so that an old list costs reads and
-//! nothing else.
+//! `functions.order` and `functions.ld`, which `bench/coldstart/order` writes. Names that are not in the program are ignored, so that an old list
+//! costs reads and nothing else.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,12 +9,15 @@ use std::{env, fs};
 
 /// Archives, and the names of the libraries that they replace: two of libbpf, and the unwinder, which the standard library names gcc_s.
 const ARCHIVES: [(&str, &str); 3] = [("libelf.a", "libelf.a"), ("libz.a", "libz.a"), ("libgcc_eh.a", "libgcc_s.a")];
-/// The functions of `ahead run`, by their names in the object file.
+/// The functions of `ahead run`, by their names in the object file, which end in hashes.
 const ORDER: &str = "functions.order";
+/// The same functions without hashes, where that is unique: a linker script, which also fits a build with other hashes.
+const PATTERNS: &str = "functions.ld";
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed={ORDER}");
+    println!("cargo:rerun-if-changed={PATTERNS}");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     println!("cargo:rustc-link-search=native={}", out.display());
     for (name, library) in ARCHIVES {
@@ -31,9 +34,10 @@ fn main() {
 
 /// The linker's arguments for a small program that starts with few reads, as far as they work here.
 fn arrange(out: &Path) {
-    let order = Path::new(&env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join(ORDER);
+    let directory = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let arguments = [
-        format!("-Wl,--symbol-ordering-file={},--no-warn-symbol-ordering", order.display()),
+        format!("-Wl,--symbol-ordering-file={},--no-warn-symbol-ordering", directory.join(ORDER).display()),
+        format!("-Wl,-T,{}", directory.join(PATTERNS).display()),
         // One function instead of several with the same instructions.
         "-Wl,--icf=all".to_owned(),
         // A tenth of the space for the addresses that are set at the start.

@@ -136,7 +136,7 @@ fn missing_privilege_is_status_77() {
         .stderr(predicate::str::contains("may write"));
 }
 
-/// They have no window, so one run is enough.
+/// Direct reads have no window, so one run is enough.
 #[test]
 fn direct_reads_are_run_once_for_all_pages() {
     let home = home();
@@ -195,7 +195,7 @@ fn rows_are_json_with_every_key_and_nothing_is_left() {
 }
 
 #[test]
-fn a_warm_run_waits_for_nothing() {
+fn warm_run_has_no_waits() {
     let home = home();
     let place = home.path().to_str().unwrap();
     let warm = || {

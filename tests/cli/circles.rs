@@ -6,10 +6,11 @@
 //!            └─ record ───▶ prefetch::pool          no circle
 //! ```
 //!
-//! Modules with the same parent are compared, each with its submodules: these may use what it defines, and it uses them. `use crate::…`,
-//! `use super::…` and paths in the code are followed through `pub use` to the module that defines the name.
+//! Modules with the same parent are compared, each including its submodules. A module and its submodules may use each
+//! other. `use crate::…`, `use super::…` and paths in the code are followed through `pub use` to the module that
+//! defines the name.
 //!
-//! Tests inside the crates do not count: they may use what uses them.
+//! Tests inside the crates do not count: a test may use any module that uses its module.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -21,11 +22,11 @@ type Name = Vec<String>;
 /// A word or a sign of a source file, and its line.
 type Token = (String, usize);
 
-/// What a source file says about names.
+/// The names that a source file uses and defines.
 #[derive(Default)]
 struct Module {
     file: PathBuf,
-    /// Imported names, and where they come from.
+    /// Imported names, and their paths.
     imports: BTreeMap<String, Name>,
     /// Modules of which all names are imported.
     globs: Vec<Name>,
@@ -40,7 +41,7 @@ struct Module {
 /// The modules of a crate.
 struct Modules(BTreeMap<Name, Module>);
 
-/// For each module that is used by a module beside it: where.
+/// For each module that is used by a sibling module: the place of the use.
 type Uses = BTreeMap<String, BTreeMap<String, String>>;
 
 /// Splits source text into words and signs, without comments, strings and characters.
@@ -182,7 +183,7 @@ impl Module {
 }
 
 impl Modules {
-    /// Of the crate in this directory.
+    /// The modules of the crate in this directory.
     fn read(directory: &Path) -> Modules {
         let mut modules = Modules(BTreeMap::new());
         modules.add(&directory.join("src"), &Name::new());
@@ -216,7 +217,7 @@ impl Modules {
         }
     }
 
-    /// The module that defines what a path in the module `from` leads to; `None`: another crate.
+    /// The module that defines the item at this path, as seen from the module `from`; `None`: another crate.
     fn definer(&self, from: &Name, path: &[String], links: u32) -> Option<Name> {
         let mut at = from.clone();
         let mut rest = path;
@@ -252,7 +253,7 @@ impl Modules {
         Some(at)
     }
 
-    /// Which of the modules with the same parent use each other, by parent.
+    /// The uses between modules with the same parent, by parent.
     fn uses(&self) -> BTreeMap<Name, Uses> {
         let mut uses: BTreeMap<Name, Uses> = BTreeMap::new();
         for (name, module) in &self.0 {
@@ -271,7 +272,7 @@ impl Modules {
         uses
     }
 
-    /// Each circle in words: every module with the file and line where it uses the next.
+    /// Each circle as text: every module with the file and line of its use of the next module.
     fn circles(&self) -> Vec<String> {
         let mut found = Vec::new();
         for (parent, uses) in self.uses() {
@@ -362,9 +363,9 @@ fn circle_is_found_and_named() {
     assert!(circles_of(&[lib, a, b, free]).is_empty());
 }
 
-/// Submodules use what their parent defines, and the parent uses them. Beside each other they are compared.
+/// A parent and its submodules may use each other. Sibling modules are compared.
 #[test]
-fn module_is_one_with_its_submodules() {
+fn submodules_count_as_part_of_their_module() {
     let lib = ("lib.rs", "mod a;\nmod b;\npub struct Root;\n");
     let a = ("a.rs", "mod x;\nmod y;\n#[cfg(test)]\nmod tests;\npub use x::X;\npub struct A;\n");
     let x = ("a/x.rs", "use super::A;\nuse crate::Root;\npub struct X;\n");

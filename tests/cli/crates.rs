@@ -1,4 +1,5 @@
-//! Which crate may depend on which, as docs/architecture.md says, and what the command lines may grow to.
+//! The permitted dependencies between crates, as docs/architecture.md defines them, and the maximum size of the command
+//! lines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,14 +8,14 @@ use std::path::{Path, PathBuf};
 /// Pure crates: no I/O, no clock, no thread. They know only each other.
 const PURE: [&str; 7] = ["model", "policy", "device", "plan", "profile", "traces", "learn"];
 
-/// The most lines of both command lines together: they parse, render and set exit statuses.
+/// Maximum number of lines of both command lines together: they parse, render and set exit statuses.
 const MAX_COMMAND_LINES: usize = 6000;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().into()
 }
 
-/// Package names and their directories, of one floor of the house.
+/// Package names and directories below `crates` or `lab`.
 fn packages(floor: &str) -> BTreeMap<String, PathBuf> {
     let entries = fs::read_dir(root().join(floor)).unwrap().map(|entry| entry.unwrap().path());
     entries.filter(|path| path.join("Cargo.toml").exists()).map(|path| (package_name(&path), path)).collect()
@@ -30,7 +31,7 @@ fn package_name(directory: &Path) -> String {
     name.trim_matches('"').into()
 }
 
-/// The crates of the workspace that a crate depends on, but for its tests.
+/// The crates of the workspace that a crate depends on, except for its tests.
 fn dependencies(directory: &Path) -> BTreeSet<String> {
     let (mut section, mut found) = (String::new(), BTreeSet::new());
     for line in manifest(directory).lines() {

@@ -27,7 +27,7 @@ fn given_description_is_used_and_named() {
         .assert()
         .success()
         .stderr(named);
-    // Nothing is known of it otherwise.
+    // Otherwise the device has no description.
     let said = predicate::str::contains("(assumed)").or(predicate::str::contains("; device 0:"));
     let home = home.to_str().unwrap();
     ahead(&["run", "-v", "-p"]).arg(&profile).args(["--", "true"]).env("XDG_STATE_HOME", home).assert().stderr(said);

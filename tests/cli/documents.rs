@@ -98,7 +98,7 @@ fn every_key_of_an_account_is_documented() {
     assert_eq!(serde_json::from_str::<Account>(&serde_json::to_string(&account).unwrap()).unwrap(), account);
 }
 
-/// Figures that only a comparison knows are optional: an account without them is written and read as before.
+/// Figures of a comparison are optional: an account without them has the same form as before.
 #[test]
 fn account_of_a_prefetch_has_no_keys_of_a_comparison() {
     let account = Account { requests: 1, issued_bytes: 4096, ..Account::default() };
@@ -157,7 +157,8 @@ fn every_key_of_a_comparison_is_documented() {
     assert_documented(&["### ahead compare --json"], &serde_json::to_value(report(account)).unwrap());
 }
 
-/// The report embeds the account of the median run. It prints six of its figures, in this place, and not the keys of `ahead replay --json`.
+/// The report embeds the account of the median run. It prints six of its figures at this place, without the keys of
+/// `ahead replay --json`.
 #[test]
 fn figures_of_the_account_keep_their_keys_in_a_comparison() {
     let account = Account {
@@ -185,7 +186,7 @@ fn figures_of_the_account_keep_their_keys_in_a_comparison() {
     assert_eq!(keys, KEYS_OF_A_COMPARISON);
 }
 
-/// The keys of `ahead compare --json`, but for those of the command line.
+/// The keys of `ahead compare --json`, except those of the command line.
 const KEYS_OF_A_COMPARISON: [&str; 29] = [
     "against",
     "ahead",

@@ -247,7 +247,7 @@ fn a_relative_home_is_ignored() {
 }
 
 #[test]
-fn claims_beyond_the_end_of_a_file_fetch_nothing() {
+fn ranges_beyond_the_end_of_a_file_fetch_nothing() {
     let (_guard, home) = home();
     let path = home.join("file");
     fs::write(&path, vec![1; 8192]).unwrap();
@@ -341,7 +341,7 @@ fn a_low_limit_of_open_files_makes_no_file_missing() {
 /// Regression: `sudo ahead record` does not know the user's XDG_STATE_HOME and saves in the user's `~/.local/state`. `run`
 /// knows XDG_STATE_HOME, and looked only there.
 #[test]
-fn run_looks_also_where_root_saves_the_profile() {
+fn run_also_searches_the_directory_where_root_saves_profiles() {
     let (_guard, home) = home();
     let state = home.join("state");
     let stderr = || {

@@ -62,7 +62,7 @@ fn both_headings_list_commands() {
 fn a_missing_laboratory_is_named() {
     let home = tempfile::tempdir().unwrap();
     let alone = home.path().join("ahead");
-    // In another process: a program that a fork of this one still has open for writing cannot be executed.
+    // Copied by another process: a program that a fork of this process still has open for writing cannot be executed.
     let copied = std::process::Command::new("cp").arg(assert_cmd::cargo::cargo_bin("ahead")).arg(&alone).status();
     assert!(copied.unwrap().success());
     let laboratory = assert_cmd::cargo::cargo_bin("ahead-lab");

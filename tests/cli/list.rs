@@ -90,7 +90,7 @@ fn profiles_are_listed_shown_and_forgotten_by_their_command() {
     assert!(!log.exists() && status.exists() && other.exists());
     assert!(store.ahead(&["forget", "--profile", status.to_str().unwrap()]).status.success());
     assert!(store.listed().is_empty());
-    // Regression: only `--profile` and the file were offered, not the command.
+    // Regression: only `--profile` and the file were suggested, not the command.
     for command in ["forget", "show"] {
         let bare = store.ahead(&[command]);
         let text = String::from_utf8(bare.stderr).unwrap();
@@ -98,7 +98,8 @@ fn profiles_are_listed_shown_and_forgotten_by_their_command() {
     }
 }
 
-/// Regression: each command had other words for it, and `show` and `forget` did not say what to do.
+/// Regression: each command had a different message for a missing profile, and those of `show` and `forget` contained
+/// no remedy.
 #[test]
 fn a_missing_profile_has_the_same_message_everywhere() {
     let store = Store::new();
@@ -118,7 +119,7 @@ fn a_missing_profile_has_the_same_message_everywhere() {
     }
 }
 
-/// The user recorded `-n 200` and asks for `-n 20`.
+/// The user recorded `-n 200` and requests `-n 20`.
 #[test]
 fn a_missing_profile_names_those_of_the_same_program() {
     let store = Store::new();

@@ -1,4 +1,5 @@
-//! `ahead papers`: the papers' figures beside the measured ones. Roudier's paper is the quickest.
+//! `ahead papers`: the papers' figures beside the measured ones. These tests use Roudier's paper, which takes the least
+//! time.
 
 use assert_cmd::Command;
 use predicates::prelude::*;
@@ -71,7 +72,7 @@ fn an_interrupted_run_leaves_no_pages() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    // A run takes some seconds; it makes the directory first.
+    // A run takes some seconds; its first step creates the directory.
     crate::until_it_computes(child.id(), 20);
     let kill = std::process::Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
     assert!(kill.success());

@@ -1,4 +1,4 @@
-//! `ahead probe` without privilege, and where there is no disk to probe.
+//! `ahead probe` without privilege, and on file systems without a disk.
 
 use crate::documents;
 use assert_cmd::Command;
@@ -14,7 +14,7 @@ fn ahead(arguments: &[&str]) -> Command {
 }
 
 #[test]
-fn help_says_what_is_read_and_what_is_not() {
+fn help_explains_that_no_settings_are_read() {
     let output = ahead(&["--help"]).assert().success().get_output().stdout.clone();
     let words: Vec<String> = String::from_utf8(output).unwrap().split_whitespace().map(str::to_owned).collect();
     let help = words.join(" ");

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-/// Each test takes less than a second. The limit ends one that hangs on a FIFO.
+/// Each test takes less than a second. The limit ends a test that hangs on a FIFO.
 const LONGEST: Duration = Duration::from_secs(60);
 
 fn show(profile: &Path, options: &[&str]) -> Output {
@@ -47,7 +47,7 @@ fn recorded(path: &Path, extents: Vec<Extent>) -> File {
     }
 }
 
-/// Five files, for each state that root can see: two unchanged, one changed, one missing, one deleted.
+/// Five files, with each state that root can see: two unchanged, one changed, one missing, one deleted.
 struct Sample {
     directory: tempfile::TempDir,
     profile: PathBuf,
@@ -146,14 +146,14 @@ fn json_has_every_promised_key() {
 }
 
 #[test]
-fn json_lists_extents_in_the_order_that_it_names() {
+fn json_lists_extents_in_the_named_order() {
     let sample = Sample::new();
     let value = json(&sample.profile, &["--extents"]);
     let times: Vec<_> = value["extent_list"].as_array().unwrap().iter().map(|e| e["first_use_us"].as_u64()).collect();
     assert_eq!(times, [100, 500, 600, 700, 800, 900].map(Some));
     assert!(value["extent_list"][5]["path"].as_str().unwrap().ends_with("/early"));
     assert_eq!(value["extent_order"], "first_use");
-    // Regression: this was called the order of fetching, which differs on a rotating disk.
+    // Regression: this was named the order of fetching, which differs on a rotating disk.
     let people = text(&sample.profile, &["--extents"]);
     assert!(people.contains("Extents by first use") && people.contains("from a rotating disk"), "{people}");
 }
@@ -232,7 +232,7 @@ fn names_from_a_profile_cannot_move_the_cursor_or_break_a_page() {
 }
 
 #[test]
-fn the_page_loads_nothing_else() {
+fn page_loads_no_external_file() {
     let sample = Sample::new();
     let page = sample.directory.path().join("page.html");
     text(&sample.profile, &["--html", page.to_str().unwrap()]);
@@ -355,7 +355,7 @@ fn a_closed_pipe_is_no_error() {
         let output = child.wait_with_output().unwrap();
         assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{option}");
         assert!(output.status.success(), "{option}");
-        // Regression: the page was written after the text, and so never.
+        // Regression: the page was written after the text, and was therefore missing.
         fs::remove_file(&page).expect(option);
     }
 }
@@ -385,7 +385,7 @@ fn page_on_standard_output_follows_the_tables() {
 
 /// Regression: the whole table was printed, too.
 #[test]
-fn page_replaces_the_tables_unless_these_are_asked_for() {
+fn page_replaces_the_tables_unless_these_are_requested() {
     let sample = Sample::new();
     let page = sample.directory.path().join("page.html");
     let html = ["--html", page.to_str().unwrap()];
@@ -398,7 +398,8 @@ fn page_replaces_the_tables_unless_these_are_asked_for() {
     assert_eq!(json(&sample.profile, &html)["files"], 5);
 }
 
-/// A browser that does not get the width lays the page out for a desk. Parts that are wider than a phone scroll by themselves.
+/// A browser that ignores the viewport width lays the page out for a desktop. Parts that are wider than a phone scroll
+/// separately.
 #[test]
 fn page_fits_a_narrow_screen() {
     let sample = Sample::new();

@@ -108,7 +108,7 @@ fn a_profile_is_a_workload() {
     assert!(windows.contains(&Some(128 << 10)) && windows.contains(&Some(4 << 20)), "{swept}");
     let bare = predicate::str::contains("has no unit: write 4096K");
     ahead(&["sim", "sweep", place.to_str().unwrap(), "--window", "4096"]).assert().code(2).stderr(bare);
-    // Regression: "program.ahead: line 4: program.ahead: truncated", with a line of a text that the user does not have.
+    // Regression: "program.ahead: line 4: program.ahead: truncated", with a line number of a text that does not exist.
     let whole_bytes = fs::read(&place).unwrap();
     fs::write(&place, &whole_bytes[..whole_bytes.len() - 7]).unwrap();
     for command in ["run", "sweep"] {
@@ -147,7 +147,7 @@ fn profile_is_replayed_on_any_disk() {
         assert!(cloud[key].as_f64().unwrap() > 0.0, "{key}: {cloud}");
     }
     assert_eq!(cloud["device"]["bytes"], cloud["issued_bytes"], "{cloud}");
-    // 100 requests without a burst take a third of a millisecond each; a device without that limit gets no gap read for it.
+    // 100 requests without a burst take a third of a millisecond each. On a device without this limit, no gap is read.
     let unlimited = home.path().join("ssd.toml");
     fs::write(&unlimited, ahead_device::Model::builtin_toml("ssd").unwrap()).unwrap();
     let as_flash = replay(&["--disk", "cloud", "--device", unlimited.to_str().unwrap()]);
@@ -392,9 +392,9 @@ fn mistakes_name_file_and_line() {
     }
 }
 
-/// Regression: the kernel's name in a trace, which may be a stranger's file, reached the terminal unescaped.
+/// Regression: the kernel's name in a trace, which may be another user's file, reached the terminal unescaped.
 #[test]
-fn a_trace_does_not_move_the_cursor() {
+fn control_characters_of_a_trace_do_not_reach_the_terminal() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("hostile\u{1b}[31m.trace");
     let kernel = "6.18\u{1b}[2J\u{1b}]0;owned\u{7}\nroot#\u{202e}".to_owned();

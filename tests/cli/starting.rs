@@ -1,4 +1,4 @@
-//! What `ahead run` passes on to the program from the service manager.
+//! Variables of the service manager that `ahead run` passes on to the program.
 
 use std::process::Command;
 

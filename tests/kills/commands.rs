@@ -230,7 +230,7 @@ impl Scene {
         }
     }
 
-    /// Creates what a command of this kind needs.
+    /// Creates the inputs of a command of this kind.
     pub fn prepare(&self, kind: Kind) {
         if kind == Kind::Detach {
             succeed(&mut self.on_victim("attach", "old.img"));

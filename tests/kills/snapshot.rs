@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The kernel removes loop devices and mounts some time after their last close, seconds.
+/// Maximum time until the kernel removes loop devices and mounts after their last close, seconds.
 const LONGEST_SETTLING: Duration = Duration::from_secs(20);
 
 /// The state of each object (a path, a mount, a process).
@@ -91,8 +91,8 @@ fn one(lines: &mut BTreeMap<String, String>, path: &Path) {
     }
 }
 
-/// Every file: kind, mode, owner, and the content of short regular files. Lock files are left out. Mount points
-/// are not entered: reading debugfs may block without end.
+/// Every file: kind, mode, owner, and the content of short regular files. Lock files are excluded. Mount points are not
+/// entered: reading debugfs may block without end.
 fn tree(lines: &mut BTreeMap<String, String>, directory: &Path) {
     let Ok(device) = directory.metadata().map(|metadata| metadata.dev()) else { return };
     for name in names(directory) {

@@ -1,5 +1,5 @@
-//! Jobs on real file systems: policies and kernel read the same, the device's counts are right, and an interrupted or killed
-//! job leaves nothing.
+//! Jobs on real file systems: policies and kernel read the same data, the device's counters are right, and an
+//! interrupted or killed job leaves nothing.
 
 use crate::crash::wait_until;
 use crate::disk::Home;
@@ -35,7 +35,7 @@ fn count(row: &Value, key: &str) -> u64 {
     row[key].as_u64().unwrap_or_else(|| panic!("{key}: {row}"))
 }
 
-/// Whether files other than the file system's own are left in a directory.
+/// Whether a directory contains files other than the file system's internal ones.
 fn is_left(directory: &Path) -> bool {
     let mut names = fs::read_dir(directory).unwrap().flatten().map(|entry| entry.file_name());
     names.any(|name| name.to_string_lossy().starts_with("ahead-bench-"))
@@ -44,7 +44,7 @@ fn is_left(directory: &Path) -> bool {
 /// The policy of this kernel's name causes the same device reads as the kernel. Regression: the machine's proactive reclaim
 /// also takes pages that were just read, and their second read counted as a miss of the policy.
 #[test]
-fn the_kernels_policy_reads_the_same_from_the_device_as_the_kernel() {
+fn policy_of_this_kernel_causes_the_same_device_reads() {
     unless_reclaimed(|| ["ext4", "xfs"].into_iter().for_each(assert_same_device_reads));
 }
 
@@ -99,8 +99,8 @@ fn too_few_threads_are_reported() {
     assert!(!is_left(&mounted.root));
 }
 
-/// The policy that knows the future. Of scattered blocks, which every other policy misses, nearly all are requested or cached
-/// in time; the same holds for all files that are opened one after the other.
+/// The clairvoyant policy. Other policies miss all scattered blocks. This policy requests nearly all of them in time;
+/// the same holds for files that are opened one after the other.
 #[test]
 fn the_oracle_misses_nothing() {
     unless_reclaimed(|| {
@@ -171,7 +171,8 @@ fn begun(arguments: &[&str], directory: &Path) -> std::process::Child {
         .unwrap()
 }
 
-/// At random moments, while the command sets one window after the other, or a policy has switched the kernel's read-ahead off.
+/// Kills at random moments, while the command sets one window after the other, or a policy has switched the kernel's
+/// read-ahead off.
 #[test]
 fn an_interrupted_or_killed_bench_leaves_nothing() {
     let Some(mounted) = Mounted::alone("ext4") else { return };
@@ -301,7 +302,7 @@ fn unobservable_figures_on_an_overlay_are_null() {
 #[test]
 fn a_missing_permission_is_reported_with_the_remedy() {
     let Some(mounted) = Mounted::alone("ext4") else { return };
-    // Other users may not enter the binary's own directory.
+    // Other users cannot enter the binary's directory.
     let binary = mounted.root.join("ahead");
     crate::mounted::copy_ahead(&binary);
     for (more, reason) in [(&[][..], "give a directory with write permission"), (&["--pages", "8"], "run it as root")] {
@@ -313,16 +314,16 @@ fn a_missing_permission_is_reported_with_the_remedy() {
     assert!(!is_left(&mounted.root));
 }
 
-/// Microseconds since the start of the machine in which some process waited for a processor (Documentation/accounting/psi.rst). `None`: the
-/// kernel does not count them.
+/// Time since boot in which at least one process waited for a processor, microseconds
+/// (Documentation/accounting/psi.rst). `None`: the kernel does not count it.
 fn processor_wait_us() -> Option<u64> {
     let text = fs::read_to_string("/proc/pressure/cpu").ok()?;
     text.lines().next()?.split_once("total=")?.1.parse().ok()
 }
 
-/// On a disk whose speed is known, one stream reaches its bandwidth, and the counts are those of the file. The lower bound of the throughput
-/// is judged only where processes hardly waited for a processor: with more work than processors, the stream waits for those, not for the
-/// disk.
+/// On a disk of known speed, one stream reaches the disk's bandwidth, and the counters agree with the file. The lower
+/// bound of the throughput is checked only if processes hardly waited for a processor. With more work than processors,
+/// the stream waits for processors instead of the disk.
 ///
 /// Regression: with every processor busy the bound failed at random.
 #[test]
@@ -366,7 +367,8 @@ fn on_an_emulated_disk_one_stream_is_as_fast_as_the_disk() {
             // The disk has 125 MiB/s.
             let fastest = row["throughput_bytes_per_s"]["max"].as_f64().unwrap();
             assert!(fastest < 140e6, "{row:#}");
-            // 0.05 on a quiet machine, 0.2 beside two busy loops on two processors, 0.97 beside several compilers, where it failed.
+            // The share is 0.05 on a quiet machine, 0.2 beside two busy loops on two processors, 0.97 beside several
+            // compilers, where the bound failed.
             if share < 0.5 {
                 assert!(fastest > 80e6, "processes waited for a processor in {share:.2} of the time: {row:#}");
             }

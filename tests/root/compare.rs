@@ -57,7 +57,7 @@ impl Disk {
         .assert()
         .success();
         for index in 0..40u64 {
-            // The ranges read of two files are far apart, so that prefetching gains something.
+            // The ranges read of two files are far apart, so that prefetching saves time.
             fs::write(disk.file(index), vec![index as u8; 3 << 20]).unwrap();
         }
         Some(disk)
@@ -155,11 +155,11 @@ fn pages_of_unknown_state_do_not_count_as_evicted() {
     let Some(disk) = Disk::new("compare-user") else { return };
     let profile = disk.profile();
     ahead(&["record", "--cold", "-o", &profile, "--", "head", "-c", "8192"]).arg(disk.file(0)).assert().success();
-    // A user who may read the profile and the disk, and owns neither.
+    // A user who may read the profile and the disk, and is the owner of neither.
     for (path, mode) in [(disk.home.path().to_path_buf(), 0o755), (profile.clone().into(), 0o644)] {
         fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
     }
-    // That user may not reach the binary: copy it beside the disk.
+    // This user may have no access to the binary: copy it beside the disk.
     let binary = disk.home.path().join("ahead");
     crate::mounted::copy_ahead(&binary);
     let done = Command::new("setpriv")
@@ -189,10 +189,10 @@ fn the_drives_own_buffer_is_empty_in_cold_runs() {
     assert!(cold.as_f64().unwrap() > 0.9 * bound, "{result}");
 }
 
-/// Regression: the search for files followed the eviction, so it read their names and inodes, and everything was evicted
+/// Regression: the search for files followed the eviction and read their names and inodes. Then all pages were evicted
 /// again.
 #[test]
-fn the_check_of_what_stays_in_memory_reads_nothing() {
+fn check_of_resident_pages_after_an_eviction_reads_nothing() {
     let _alone = machine_lock::alone();
     let Some(disk) = Disk::new("compare-look") else { return };
     let program = disk.program();
@@ -201,7 +201,7 @@ fn the_check_of_what_stays_in_memory_reads_nothing() {
     let before = diskstats::reads(device).unwrap();
     let result = disk.compare_with(&["--no-reference"], &program);
     let read = (diskstats::reads(device).unwrap() - before).requests;
-    // A disturbed run was measured again, and reads as well.
+    // A disturbed run was measured again; its reads count, too.
     let kinds =
         ["cold", "ahead", "warm"].into_iter().flat_map(|kind| [&result[kind]["samples"], &result[kind]["repeated"]]);
     let samples = kinds.flat_map(|samples| samples.as_array().unwrap());
@@ -213,7 +213,7 @@ fn the_check_of_what_stays_in_memory_reads_nothing() {
     );
 }
 
-/// Regression: the bound was the recording's, although the program now used something else.
+/// Regression: the bound was the recording's, although the program now used other pages.
 #[test]
 fn the_bound_follows_the_pages_used_and_not_the_profile() {
     let _alone = machine_lock::alone();
@@ -429,9 +429,9 @@ fn restore_removes_the_directory_of_a_killed_comparison() {
     assert_eq!(left(), 0);
 }
 
-/// Regression: root opened a refused FIFO and hung; and each failure was reported as one of the file's owner.
+/// Regression: root opened a refused FIFO and hung; and each failure was reported as an error of the file's owner.
 #[test]
-fn a_file_that_is_not_a_profile_is_not_the_owners_fault() {
+fn invalid_profile_is_not_reported_as_an_error_of_its_owner() {
     let _alone = machine_lock::alone();
     let Some(small) = Small::new() else { return };
     fs::set_permissions(small.home.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -448,13 +448,13 @@ fn a_file_that_is_not_a_profile_is_not_the_owners_fault() {
 
 /// Regression: root recorded into a directory of the user, who can put a link there.
 #[test]
-fn root_writes_nothing_where_the_user_can_put_a_link() {
+fn root_does_not_write_into_a_directory_of_the_user() {
     let _alone = machine_lock::alone();
     let Some(small) = Small::new() else { return };
     let (scratch, roots, binary) = (small.path("scratch"), small.path("roots"), small.path("ahead"));
     fs::create_dir(&scratch).unwrap();
     fs::create_dir(&roots).unwrap();
-    // A stranger may not reach the binary.
+    // Another user may have no access to the binary.
     crate::mounted::copy_ahead(&binary);
     for (name, mode) in [("", 0o755), ("scratch", 0o1777), ("p.ahead", 0o644)] {
         fs::set_permissions(small.path(name), fs::Permissions::from_mode(mode)).unwrap();
@@ -489,7 +489,7 @@ fn a_signal_between_two_runs_ends_a_comparison() {
 fn a_message_of_ahead_run_does_not_count_as_readiness() {
     let _alone = machine_lock::alone();
     let Some(small) = Small::new() else { return };
-    // Without a profile there is no account, and that is an error.
+    // Without a profile there is no account, which is an error.
     let prepare = format!("rm -f '{}'", small.path("p.ahead").display());
     let options = ["--prepare", &prepare, "--until-output", "runs without"];
     let done = small.compare(&options, r#"echo no; echo ended >>"$0/runs""#).assert().code(1);

@@ -133,7 +133,7 @@ fn every_decision_on_ext2_equals_the_policys() {
     on_file_system("ext2", &[128]);
 }
 
-/// The kernel knows no disk below FUSE, and limits windows to the size agreed with the server.
+/// The kernel has no disk below FUSE, and limits windows to the size that was agreed with the server.
 #[test]
 fn every_decision_on_fuse_equals_the_policys() {
     if !is_possible() {
@@ -183,7 +183,8 @@ fn decisions_under_reclaim_equal_the_policys() {
     let enter = format!("echo $$ >{}/cgroup.procs && exec \"$@\"", group.display());
     let report = compared(home.path(), &mounted.root, &["sh", "-c", &enter, "sh"], "all", 3, 10);
     let (step, free) = (&report.step, &report.free_running);
-    // What takes the notes of evicted folios away, besides their place being taken, is not seen (docs/decisions/0030-kernel-findings.md).
+    // Shadow entries of evicted folios may be removed without reuse of their slots, and no event reports this
+    // (docs/decisions/0030-kernel-findings.md).
     assert!(step.matched * 1000 >= step.decisions * 999, "{:?}", step.first_mismatch);
     assert!(free.matched * 100 >= free.decisions * 98, "{free:?}");
 }
@@ -235,7 +236,7 @@ fn a_file_without_read_ahead_gives_no_decision() {
 
 /// Regression: a device given as the trace's path was replaced by a file.
 #[test]
-fn a_device_stays_a_device() {
+fn device_at_the_trace_path_is_not_replaced() {
     if !is_possible() {
         return;
     }
@@ -246,7 +247,7 @@ fn a_device_stays_a_device() {
     let mut command = Command::cargo_bin("ahead").unwrap();
     command.args(["sim", "trace", "-o"]).arg(&device).args(["--", "true"]).assert().success();
     assert!(fs::metadata(&device).unwrap().file_type().is_char_device());
-    // If nothing can be written, nothing is run.
+    // If the output cannot be written, the program is not run.
     let mut command = Command::cargo_bin("ahead").unwrap();
     let output = command.args(["sim", "trace", "-o"]).arg(home.path()).args(["--", "echo", "ran"]).output().unwrap();
     assert_eq!((output.status.code(), output.stdout), (Some(125), Vec::new()));

@@ -53,7 +53,8 @@ pub fn wait_until(what: &str, done: impl Fn() -> bool) {
     }
 }
 
-/// The processes that have a disk's log open, noted as owner or not: the daemon, from before its start, and its children.
+/// The processes that have a disk's log open, noted as owner or not: the daemon, which opens it before its start, and
+/// its children.
 pub fn daemons(disk: &str) -> impl Iterator<Item = ProcessId> {
     let log = Path::new("/run/ahead/disk").join(format!("{disk}.log"));
     holders::of(&log).into_iter().filter_map(|holder| ProcessId::of(holder.pid).unwrap())
@@ -85,7 +86,7 @@ impl Seen {
     }
 }
 
-/// Kills a command when it has come far enough or has ended. Returns also its exit status.
+/// Kills a command after enough changes, or waits for its end. Also returns its exit status.
 fn kill_when(mut child: Child, is_far_enough: impl Fn(&Seen) -> bool) -> (Seen, ExitStatus) {
     let mut seen = Seen::default();
     let deadline = Instant::now() + LONGEST;
@@ -100,12 +101,12 @@ fn kill_when(mut child: Child, is_far_enough: impl Fn(&Seen) -> bool) -> (Seen, 
     (seen, child.wait().unwrap())
 }
 
-/// Whether the kill came before the end.
+/// Whether the command was killed before its end.
 fn was_killed(ended: ExitStatus) -> bool {
     ended.signal() == Some(9)
 }
 
-/// The number of changes that a command notes without a kill, as far as they can be seen.
+/// Number of visible changes that a command notes without a kill.
 fn count(mut command: Command) -> u64 {
     let (seen, ended) = kill_when(command.spawn().unwrap(), |_| false);
     assert!(ended.success(), "{command:?}: {ended}");
@@ -213,7 +214,7 @@ fn commands_killed_at_any_moment_leave_nothing() {
     }
     let _machine = machine_lock::alone();
     let mut random = SplitMix64::new(seed());
-    // Whether a kill came before the end: of create, of attach, of a recording.
+    // Whether a kill preceded the end: of create, of attach, of a recording.
     let mut came = [false; 3];
     for round in 0..MOST_ROUNDS {
         if round >= ROUNDS && came == [true; 3] {

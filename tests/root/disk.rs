@@ -183,7 +183,8 @@ fn the_device_has_the_properties_of_its_model() {
 /// The best of these rounds counts: other programs can only make times worse.
 const ROUNDS: u64 = 8;
 
-/// Processor time since boot, seconds, of all but this program and the disk's daemon, and time stolen by the hypervisor.
+/// Processor time since boot, seconds, of all programs except this one and the disk's daemon, and time taken by the
+/// hypervisor.
 fn others_seconds(disk: &DiskInfo) -> f64 {
     /// `USER_HZ`, the unit of /proc on every machine.
     const TICKS_PER_S: f64 = 100.0;
@@ -199,10 +200,10 @@ fn others_seconds(disk: &DiskInfo) -> f64 {
 
 /// The best of several rounds of timed reads, and whether other programs left the processors idle during them.
 fn best_round(disk: &DiskInfo, reads: u64, depth: usize) -> (Punctuality, bool) {
-    /// Other programs' share of one processor above which a round says nothing about the disk: each wait for a processor
-    /// takes milliseconds.
+    /// Maximum share of one processor for other programs in a valid round: each wait for a processor takes
+    /// milliseconds.
     const DISTURBED: f64 = 0.03;
-    /// Upper bound for the kernel threads' time per read, seconds: their work is no disturbance.
+    /// Upper bound for the kernel threads' time per read, seconds: their work is not a disturbance.
     const KERNEL_S: f64 = 10e-6;
     let client = Client::new(disk);
     let mut best = Punctuality::default();
@@ -222,7 +223,7 @@ fn best_round(disk: &DiskInfo, reads: u64, depth: usize) -> (Punctuality, bool) 
     (best, calm)
 }
 
-/// What a read may take more or less than by the model, microseconds: the promise of `disk create` (docs/reference/json.md).
+/// Maximum deviation of a read from the model, microseconds: the promise of `disk create` (docs/reference/json.md).
 const TOLERANCE_US: f64 = 60.0;
 
 #[test]
@@ -239,8 +240,8 @@ fn served_times_are_the_model_s() {
                 _ if best.holds() => {}
                 Some(why) => eprintln!("skipped: the disk reports that the model is too fast for this machine: {why}"),
                 None if !calm => eprintln!("skipped: other programs used the processors"),
-                // Too few reads in time as the reader sees them. The reader's wake-up time depends on the machine, and
-                // differs by 1 % of reads between two minutes. The disk's answer times and the median do not.
+                // The reader saw too few reads in time. Its wake-up time depends on the machine, and differs by 1 % of
+                // reads between two minutes. The disk's answer times and the median do not vary like that.
                 None => {
                     let stat = Client::new(&disk).stat().unwrap();
                     let is_right = stat.lateness_p99_us <= TOLERANCE_US && best.off_us[1].abs() <= TOLERANCE_US;
@@ -298,9 +299,9 @@ fn the_counters_match_the_reads() {
     assert_eq!((stat_json(&disk).requests, stat_json(&disk).busy_us), (0, 0));
 }
 
-/// The time during which at least one of these reads was active, by the model. An answer goes out early, by the time of the
-/// way to the program, so the next read may arrive before the model has ended the last one. (Regression: the sum of their
-/// times was a microsecond or two too long for each.)
+/// The time during which at least one of these reads was active, by the model. The disk sends an answer early, by the
+/// time of its delivery to the program. So the next read may arrive before the model has ended the last one.
+/// (Regression: the sum of their times was one or two microseconds too long for each.)
 fn busy_ns(reads: &[ahead_disk::Read]) -> u64 {
     let mut until_ns = 0;
     let add = |sum: u64, read: &ahead_disk::Read| {
@@ -344,7 +345,7 @@ fn faults_are_set_and_cleared_on_a_running_disk() {
     assert_eq!(stat_json(&disk).failed, 2);
 }
 
-/// A separate mount namespace, which keeps its mounts when the test unmounts its own.
+/// A separate mount namespace, which keeps its mounts when the test unmounts its mounts.
 struct Elsewhere(std::process::Child);
 
 impl Elsewhere {
@@ -368,7 +369,7 @@ impl Drop for Elsewhere {
     }
 }
 
-/// Regression: the error was that of a write, and the status did not say that disks cannot work there.
+/// Regression: the error was that of a write, and the exit status did not report a missing feature (77).
 #[test]
 fn a_disk_is_not_supported_where_run_is_read_only() {
     // A mount namespace holds copies of other tests' mounts.
@@ -405,7 +406,7 @@ fn wait_until(mut done: impl FnMut() -> bool) {
 }
 
 #[test]
-fn restore_removes_what_a_killed_daemon_left() {
+fn restore_removes_the_remains_of_a_killed_daemon() {
     let Some(mut home) = Home::alone() else { return };
     let mount = home.mount_point();
     let disk = home.create("killed", &["--size", "64M", "--model", "hdd", "--mount", &mount]);
@@ -414,7 +415,7 @@ fn restore_removes_what_a_killed_daemon_left() {
     evict::file(&open).unwrap();
     std::process::Command::new("kill").args(["-9", &disk.daemon.pid.to_string()]).status().unwrap();
     assert!(ahead_process::wait_end(disk.daemon, LONGEST).unwrap());
-    // The mount still exists, and gives errors instead of data.
+    // The mount still exists, and returns errors instead of data.
     assert!(open.read_at(&mut [0; 4096], 512 << 10).is_err());
     assert!(!ahead_disk::find(&disk.name).unwrap().is_alive());
     drop(open);
@@ -425,7 +426,7 @@ fn restore_removes_what_a_killed_daemon_left() {
 
 /// Regression: the daemon undid only its own changes. The log, noted by the starter, stayed, and the name remained in use.
 #[test]
-fn a_daemon_whose_starter_was_killed_leaves_nothing() {
+fn daemon_without_its_killed_starter_leaves_nothing() {
     let Some(mut home) = Home::new() else { return };
     let image = home.path("x.img");
     File::create(&image).unwrap().set_len(16 << 20).unwrap();
@@ -473,7 +474,7 @@ fn a_killed_create_can_be_undone() {
     let Some(mut home) = Home::alone() else { return };
     let mount = home.mount_point();
     let program = assert_cmd::cargo::cargo_bin("ahead");
-    // At a random moment: restore must remove all that exists by then.
+    // A kill at a random moment: restore must remove all changes made by then.
     for (signal, after_s) in [("KILL", "0.005"), ("KILL", "0.06"), ("KILL", "0.15"), ("INT", "0.06"), ("INT", "0.15")] {
         let name = home.name("half");
         let image = home.path(&format!("{name}.img"));
@@ -490,8 +491,8 @@ fn a_killed_create_can_be_undone() {
             detach(&ahead_disk::find(&name).unwrap());
             fs::remove_file(&image).unwrap();
         }
-        // The abandoned daemon ends on its own, even if it was killed before its first note. The notes name the rest of its
-        // changes, which other processes undo.
+        // The abandoned daemon ends without a request, even if it was killed before its first note. The notes name its
+        // remaining changes, which other processes undo.
         wait_until(|| crate::crash::daemons(&name).next().is_none());
         ahead(&["restore"]).assert().success();
         assert!(!image.exists(), "{signal} after {after_s} s");

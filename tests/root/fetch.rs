@@ -1,5 +1,5 @@
-//! Replays on real file systems: a replay fetches exactly the profile's ranges, and the device has nothing left to read
-//! afterwards.
+//! Replays on real file systems: a replay fetches exactly the profile's ranges, and afterwards the device has no
+//! further reads.
 
 mod budget;
 mod description;
@@ -24,7 +24,7 @@ use std::time::Duration;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// Each replay takes less than a second. The limit ends one that hangs.
+/// Each replay takes less than a second. The limit ends a replay that hangs.
 const LONGEST: Duration = Duration::from_secs(60);
 
 impl Mounted {
@@ -56,7 +56,7 @@ impl Mounted {
         }
     }
 
-    /// The metadata that is cached now, in a profile's form: a cold listing of the tree has just used it.
+    /// The metadata that is cached now, in the form of a profile: a cold listing of the tree has just used it.
     fn cached_metadata(&self) -> Metadata {
         let node = fs::File::open(&self.device.device).unwrap();
         let cached = cache::resident(&node, 0, block::size_bytes(self.number()).unwrap()).unwrap();
@@ -86,13 +86,13 @@ impl Mounted {
         }
     }
 
-    /// Reads the attributes of everything in the tree, as `ls -lR` does.
+    /// Reads the attributes of all files in the tree, as `ls -lR` does.
     fn list_all(&self) {
         let listed = std::process::Command::new("ls").arg("-lR").arg(&self.root).output().unwrap();
         assert!(listed.status.success());
     }
 
-    /// Lookups of everything in the tree.
+    /// Lookups of all files in the tree.
     fn lookups(&self) -> Vec<Lookup> {
         let mut found = vec![self.lookup(&self.root, true)];
         for directory in fs::read_dir(&self.root).unwrap().flatten().filter(|e| e.file_type().unwrap().is_dir()) {
@@ -161,7 +161,7 @@ fn assert_exactly_the_profile_is_fetched(fs_type: &'static str) {
     if bridged > 0 {
         expected.splice(0..2, std::iter::once(MIB..MIB + 16 * KIB));
     }
-    // XFS and btrfs may cache larger folios than were asked for: at most 64 KiB around each range.
+    // XFS and btrfs may cache larger folios than requested: at most 64 KiB around each range.
     let cached = resident(&large);
     assert!(
         expected.iter().all(|range| cached.iter().any(|c| c.start <= range.start && range.end <= c.end)),
@@ -172,7 +172,7 @@ fn assert_exactly_the_profile_is_fetched(fs_type: &'static str) {
         assert_eq!(cached, expected);
     }
     assert_eq!(resident(&small).last().unwrap().end, 8 * KIB);
-    // A second replay has nothing to do.
+    // A second replay finds all pages resident.
     let again = replay(&Profile { files: vec![mounted.used(&large, &ranges)], ..Profile::default() }, &[]);
     assert_eq!((&again["issued_bytes"], &again["already_resident_bytes"]), (&0.into(), &whole(&ranges).into()));
     assert_eq!(again["looked_warm"], true);
@@ -242,8 +242,8 @@ fn xfs_inodes_are_fetched_by_ranges_in_fewer_requests() {
     let profile = Profile { lookups, ..Profile::default() };
     let fetched = mounted.requests(|| drop(replay(&profile, &[])));
     let left = mounted.requests(|| mounted.list_all());
-    // How many neighbours the block layer joins depends on the workers' timing: 190 to 234 requests of 249 were seen. These
-    // two facts do not depend on it: no inode is left, and none costs more requests than a lookup.
+    // The number of neighbours that the block layer joins depends on the workers' timing: 190 to 234 requests of 249
+    // were seen. These two facts do not depend on it: no inode is left, and no inode costs more requests than a lookup.
     assert!(left == 0 && fetched < cold, "{fetched} requests of the replay and {left} that are left, of {cold}");
 }
 
@@ -291,7 +291,7 @@ fn a_user_without_access_to_the_device_fetches_by_lookups_and_files() {
         mounted.make_cold();
         let file = saved(&profile);
         fs::set_permissions(file.path(), fs::Permissions::from_mode(0o644)).unwrap();
-        // A stranger may not reach the binary: copy it beside the file system.
+        // Another user may have no access to the binary: copy it beside the file system.
         let binary = mounted.root.parent().unwrap().join("ahead");
         crate::mounted::copy_ahead(&binary);
         let output = std::process::Command::new("setpriv")
@@ -357,7 +357,7 @@ fn a_changed_file_is_skipped_and_counted() {
 }
 
 #[test]
-fn a_budget_keeps_what_is_used_first() {
+fn budget_keeps_the_ranges_used_first() {
     unless_reclaimed(|| {
         let Some(mut mounted) = Mounted::new("ext4") else { return };
         let path = mounted.file("file", 4 * MIB);

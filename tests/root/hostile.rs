@@ -54,7 +54,7 @@ fn replace(tree: &Path, victim: &Path) {
 
 /// Regression: `bench` opened its files by path for each run, and recreated the files that it writes: any file was overwritten.
 #[test]
-fn a_bench_whose_files_become_links_writes_nowhere_else() {
+fn bench_does_not_follow_links_that_replace_its_files() {
     for policy in ["kernel", "linux-6.18"] {
         let Some(mounted) = Mounted::new("ext4") else { return };
         let (home, victim) = ground(&mounted);
@@ -80,7 +80,7 @@ fn a_bench_whose_files_become_links_writes_nowhere_else() {
 
 /// With sudo a page is written with the user's rights: it belongs to the user, and a link cannot lead to root's files.
 #[test]
-fn a_page_written_with_sudo_belongs_to_the_user_and_a_link_leads_root_nowhere() {
+fn page_written_with_sudo_belongs_to_the_user_and_root_follows_no_link() {
     let Some(mounted) = Mounted::new("ext4") else { return };
     let (home, victim) = ground(&mounted);
     let scenario = mounted.root.join("scan.toml");

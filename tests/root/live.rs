@@ -1,4 +1,4 @@
-//! A policy on a slow disk: what the reader sees of its cache does not depend on timing.
+//! A policy on a slow disk: the reader's view of its cache does not depend on timing.
 
 use crate::crash::wait_until;
 use crate::disk::Home;
@@ -12,8 +12,8 @@ use std::path::Path;
 const PAGE: usize = 4096;
 const PAGES: usize = 64;
 
-/// Time of each disk read, milliseconds. A look (`preadv2` with `RWF_NOWAIT`) at an absent page makes the kernel start a read.
-/// The look must return before that read ends, also when both processors are busy.
+/// Time of each disk read, milliseconds. A lookup (`preadv2` with `RWF_NOWAIT`) of an absent page makes the kernel
+/// start a read. The lookup must return before that read ends, also when both processors are busy.
 const STALL_MS: u64 = 500;
 
 /// Reads the file once, evicts it, and makes the disk slow; then the reader reads `again`. Returns the counters.

@@ -1,5 +1,5 @@
-//! The lock on the whole machine. A cold recording evicts everything and switches read-ahead off on every disk, which would
-//! disturb a concurrent test that measures a cache or a device.
+//! The lock on the whole machine. A cold recording evicts all cached pages and switches read-ahead off on every disk.
+//! This would disturb a concurrent test that measures a cache or a device.
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

@@ -1,4 +1,4 @@
-//! A file system on a loop device, for tests that need their own.
+//! A file system on a loop device, for tests that need a separate one.
 
 use crate::crash::wait_until;
 use crate::machine_lock::Held;
@@ -23,8 +23,8 @@ pub struct Mounted {
     _machine: Held,
 }
 
-/// Copies the program and the laboratory's program beside it, in another process. A file that this process writes is briefly
-/// open in the children that other tests fork, and the kernel does not execute a file that is open for writing.
+/// Copies the program and the laboratory's program beside it, in another process. A file that this process writes is
+/// briefly open in the children that other tests fork. The kernel does not execute a file that is open for writing.
 pub fn copy_ahead(to: &Path) {
     for (program, to) in [("ahead", to.to_owned()), ("ahead-lab", to.with_file_name("ahead-lab"))] {
         let copied = std::process::Command::new("cp").arg(assert_cmd::cargo::cargo_bin(program)).arg(to).status();
@@ -54,7 +54,7 @@ impl Mounted {
         }
         let machine = hold();
         let home = tempfile::tempdir().unwrap();
-        // A stranger's profile must be able to reach it.
+        // A profile of another user must be able to name a path in it.
         fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let image = home.path().join("image");
         fs::File::create(&image).unwrap().set_len(512 * MIB).unwrap();
@@ -92,7 +92,7 @@ impl Mounted {
         self.mount = Some(mounted.or_else(|_| mount("")).unwrap());
     }
 
-    /// Unmounts, mounts again, and evicts the device's own pages: nothing of it stays cached.
+    /// Unmounts, mounts again, and evicts the device's pages: no page of the file system stays cached.
     pub fn make_cold(&mut self) {
         // Not a lazy unmount as in the guard: a process that another test has just forked would keep all cached pages.
         if let Some(mount) = self.mount.take() {

@@ -1,4 +1,5 @@
-//! Papers against the real page cache: read times show the kernel's behaviour on a real ext2, and no disk stays afterwards.
+//! Papers against the real page cache: read times show the kernel's behaviour on a real ext2, and no disk remains
+//! afterwards.
 
 use crate::crash::wait_until;
 use crate::machine_lock;
@@ -19,7 +20,7 @@ fn numbers(text: &str) -> Vec<u64> {
     text.split(", ").map(|word| word.parse().unwrap()).collect()
 }
 
-/// What `ahead papers` with this process id has left: disks, mounts, its directory.
+/// Remaining objects of an `ahead papers` with this process id: disks, mounts, its directory.
 fn left_of(pid: u32) -> Vec<String> {
     let (disk, directory) = (format!("papers-{pid}"), format!("ahead-papers-{pid}"));
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
@@ -75,8 +76,8 @@ fn pelouins_drops_are_at_his_places() {
         Command::cargo_bin("ahead").unwrap().args(["papers", "pelouin", "--live", "--json"]).assert().success();
     let lines: Value = serde_json::from_slice(&output.get_output().stdout).unwrap();
     let drops = numbers(live(&lines, "four large drops"));
-    // Where a hypervisor or other programs take the processors, read-ahead catches up with a reader that waits for one: one of the five
-    // places may show no drop. Without read-ahead in windows of 31 pages there would be none.
+    // If a hypervisor or other programs occupy the processors, the reader waits and read-ahead catches up: one of the
+    // five positions may show no drop. Without read-ahead in windows of 31 pages there would be no drop at all.
     let late = [122_880, 249_856, 376_832, 503_808].into_iter().filter(|drop| drops.contains(drop)).count();
     let early = usize::from(numbers(live(&lines, "the main dip")).contains(&49_152));
     assert!(late + early >= 4, "{drops:?}, {lines:#}");

@@ -1,4 +1,4 @@
-//! `ahead probe` on real file systems with settings that it does not know.
+//! `ahead probe` on real file systems, whose settings it does not read.
 
 use crate::machine_lock::Held;
 use crate::mounted::Mounted;
@@ -222,7 +222,7 @@ fn a_path_without_permission_is_named() {
     let Some(mounted) = Mounted::new("ext4") else { return };
     let file = mounted.file("file", 8 << 20);
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
-    // Other users may not enter the binary's own directory.
+    // Other users cannot enter the binary's directory.
     let binary = mounted.root.join("ahead");
     crate::mounted::copy_ahead(&binary);
     for path in [&mounted.root, &file, &mounted.device.device] {
@@ -271,7 +271,7 @@ fn a_tiny_disk_has_no_rates() {
     }
 }
 
-/// Regression: probe took a disk whose reads fail for a file system without direct I/O, and succeeded.
+/// Regression: probe treated a disk whose reads fail as a file system without direct I/O, and succeeded.
 #[test]
 fn a_disk_that_always_fails_is_an_error() {
     let Some(mut mounted) = Mounted::new("ext4") else { return };

@@ -42,7 +42,7 @@ const LOOP_MAJOR: u32 = 7;
 /// Size of the file that is evicted in both ways.
 const BYTES: u64 = 4 << 20;
 
-/// Reclaim for lack of memory differs from an eviction that a process asks for.
+/// Reclaim for lack of memory differs from an eviction that a process requests.
 #[test]
 fn reclaim_differs_from_requested_eviction() {
     let evictions = match Evictions::start() {
@@ -76,7 +76,7 @@ fn reclaim_differs_from_requested_eviction() {
     let mut command = std::process::Command::new("python3");
     command.args(["-c", page_out]).arg(&path).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // What was evicted before the program read it is cached again.
+    // Pages that were evicted before the program read them are cached again.
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
     let child = RefCell::new(child);
     let (bytes, reclaimed_bytes) = evicted(&|| {

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
-/// Reads `length` bytes at `offset` with sysread: perl's buffers do not round the range up.
+/// Reads `length` bytes at `offset` with sysread, which bypasses perl's buffers: they would round the range up.
 fn perl_read(path: &Path, offset: u64, length: u64) -> String {
     format!("open(F,'<',q({}));sysseek(F,{offset},0);sysread(F,$b,{length});", path.display())
 }
@@ -42,7 +42,7 @@ fn a_cold_precise_recording_equals_the_resident_set() {
         let home = Home::new();
         let root = volume.root.to_str().unwrap();
         let command = ["chroot", root, "/usr/bin/env", "-i", "/usr/bin/perl", "-e", &script];
-        // Held until the resident set is read: another test's cold run would evict it.
+        // Held until the resident set is read: another test's cold run would evict the pages.
         let (profile, _alone) = home.record_cold(&command);
         let (read_ahead, inode_blocks) = settings(&volume);
         assert_ne!((read_ahead.as_str(), inode_blocks.as_str()), ("0", "0"), "the settings were not restored");
@@ -170,7 +170,7 @@ fn reads_of_io_uring_workers_belong_to_their_program() {
         return;
     }
     let file = volume.file("ring", 2048);
-    // Not cached: then the kernel hands buffered reads to its workers.
+    // The file is not cached: only then the kernel passes buffered reads to its workers.
     evict(&file);
     let home = Home::new();
     let name = format!("--filename={}", file.display());
@@ -181,7 +181,7 @@ fn reads_of_io_uring_workers_belong_to_their_program() {
 }
 
 #[test]
-fn children_and_threads_are_followed_and_strangers_are_not() {
+fn children_and_threads_are_followed_but_not_unrelated_processes() {
     let _still = undisturbed();
     let Some(volume) = Volume::new("ext4") else { return };
     let [child, grandchild, stranger] = ["child", "grandchild", "stranger"].map(|name| volume.file(name, 4));
@@ -227,7 +227,7 @@ fn pages_that_the_program_wrote_are_not_fetched() {
     );
     let log = volume.file("old.log", 2);
     let data = volume.file("data", 2);
-    // As on a machine whose clock is wrong until the network is up.
+    // The clock of such a machine is wrong until the network is up.
     let future = volume.file("future", 1);
     let tomorrow = SystemTime::now() + Duration::from_secs(86_400);
     fs::File::options().write(true).open(&future).unwrap().set_modified(tomorrow).unwrap();

@@ -1,5 +1,6 @@
-//! No space left: in `/run` (notes and locks), in `/tmp` (scratch files) or on the whole root, also read-only. A command names
-//! what is full and changes nothing, or works without it; `ahead run` starts the program in any case.
+//! No space left: in `/run` (notes and locks), in `/tmp` (scratch files) or on the whole root; also read-only file
+//! systems. A command names the full file system and changes nothing, or works without it. `ahead run` starts the
+//! program in any case.
 
 use crate::mounted::{Mounted, copy_ahead};
 use ahead_sys::{bdi, loopdev};

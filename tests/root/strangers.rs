@@ -1,4 +1,4 @@
-//! Other users of the machine can neither make root wait nor act through root.
+//! Other users of the machine can neither block root nor act through root.
 
 use crate::machine_lock;
 use ahead_sys::machine;
@@ -14,7 +14,7 @@ fn ahead() -> Command {
 
 /// Regression: each user who could read a lock file could hold the lock, and `record` and `restore` of root waited.
 #[test]
-fn a_stranger_cannot_hold_a_lock_of_root() {
+fn another_user_cannot_hold_a_lock_of_root() {
     if !machine::is_root() {
         eprintln!("skipped: needs root");
         return;
@@ -22,7 +22,7 @@ fn a_stranger_cannot_hold_a_lock_of_root() {
     let _alone = machine_lock::alone();
     let home = tempfile::tempdir().unwrap();
     let locks = ["alone.lock", "fault_around.lock", "undo/lock"].map(|name| format!("/run/ahead/{name}"));
-    // Their mode may be another one first.
+    // The locks may have another mode first.
     for lock in locks.iter().filter(|lock| fs::exists(lock).unwrap()) {
         fs::set_permissions(lock, fs::Permissions::from_mode(0o644)).unwrap();
     }
@@ -37,7 +37,7 @@ fn a_stranger_cannot_hold_a_lock_of_root() {
     }
 }
 
-/// Regression: with umask 0 any user could write notes there, and root followed them.
+/// Regression: with umask 0 any user could write notes there, and root executed them.
 #[test]
 fn only_root_can_write_notes_with_any_umask() {
     if !machine::is_root() || !fs::exists("/dev/fuse").unwrap() || !fs::exists("/dev/loop-control").unwrap() {
@@ -47,7 +47,7 @@ fn only_root_can_write_notes_with_any_umask() {
     // A mount namespace holds copies of other tests' mounts.
     let _alone = machine_lock::alone();
     let home = tempfile::tempdir().unwrap();
-    // An empty /run in the test's own mount namespace.
+    // An empty /run in the mount namespace of the test.
     let script = r#"mount -t tmpfs -o mode=755 none /run && umask "$2" && cd "$1" &&
         "$0" disk create x.img --size 1M --fs none --model ssd --name strangers >message &&
         find /run/ahead -printf '%m %y %P\n' && "$0" disk detach strangers >message && rm x.img message"#;

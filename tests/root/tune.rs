@@ -1,4 +1,5 @@
-//! Windows on real devices: the right one is set, kept, compared and restored, and nothing stays after an interruption or a kill.
+//! Windows on real devices: the governing window is set, kept, compared and restored. An interruption or a kill leaves
+//! no change.
 
 use crate::crash::wait_until;
 use crate::mounted::Mounted;
@@ -97,7 +98,7 @@ fn a_loop_device_is_measured_and_its_window_is_restored() {
     // A fault reads its window.
     let amplification = |kb: u64| candidates.iter().find(|c| c["kb"] == kb).unwrap()["amplification"].as_f64().unwrap();
     assert!(amplification(2048) > 4.0 * amplification(128));
-    // A stream is one to two windows ahead.
+    // A stream reads one to two windows ahead.
     for kb in [128, 2048] {
         let candidate = candidates.iter().find(|c| c["kb"] == kb).unwrap();
         let windows = candidate["ahead_bytes_per_stream"].as_f64().unwrap() / (kb << 10) as f64;
@@ -140,7 +141,7 @@ fn a_window_is_set_kept_compared_and_restored() {
 
 /// Regression: a window set through the device was not found through its later mount, and unmounting lost the state.
 #[test]
-fn a_window_is_found_mounted_or_not() {
+fn window_is_found_with_and_without_a_mount() {
     let (Some(mut mounted), root) = (Mounted::new("ext4"), root()) else { return };
     let (place, device) = (mounted.root.to_str().unwrap().to_owned(), mounted.device.device.clone());
     let (number, before) = (mounted.number(), window_kb(&mounted.root));
@@ -226,7 +227,7 @@ fn the_result_is_printed_if_the_window_cannot_be_set() {
 
 /// The window of the disk below has no effect on btrfs, and stat(2) reports a device number without a device.
 #[test]
-fn btrfs_has_its_own_window() {
+fn btrfs_has_a_separate_window() {
     let (Some(mounted), root) = (Mounted::new("btrfs"), root()) else { return };
     let (device, before) = (bdi::read_ahead_kb(mounted.number()).unwrap(), window_kb(&mounted.root));
     let root_path = root.path().to_str().unwrap();
@@ -551,7 +552,7 @@ fn a_target_that_vanishes_before_its_files_are_created_is_reported() {
     assert_eq!(bdi::read_ahead_kb(mounted.number()).unwrap(), before);
 }
 
-/// Free bytes for ordinary users, minus what a file system may need for metadata.
+/// Free bytes for ordinary users, minus the possible metadata of the file system.
 fn almost_free(directory: &Path) -> u64 {
     let output = std::process::Command::new("df").args(["-B1", "--output=avail"]).arg(directory).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -562,7 +563,7 @@ fn notes_of(pid: u32) -> usize {
     ahead_undo::notes().unwrap().iter().filter(|(_, note)| note.owner.pid == pid).count()
 }
 
-/// At random moments, while the command sets one window after the other.
+/// Kills at random moments, while the command sets one window after the other.
 #[test]
 fn an_interrupted_or_killed_command_leaves_nothing() {
     let Some(mounted) = Mounted::alone("ext4") else { return };

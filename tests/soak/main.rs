@@ -1,4 +1,5 @@
-//! Hostile input in process: no content of an outside file causes a panic, a hang, or more memory than its length allows.
+//! Hostile input in process: no content of an untrusted file causes a panic, a hang, or more memory than its length
+//! allows.
 //!
 //! ```text
 //!     seed, number of the case ─▶ kind ─▶ a good input ─▶ changed at some places ─▶ read, and used

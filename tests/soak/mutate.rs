@@ -57,7 +57,7 @@ impl Chance {
         [1, 1, 1, 2, 4, 8][self.below(6)]
     }
 
-    /// Small, one of [`NUMBERS`], near one of them, or any.
+    /// A small number, one of [`NUMBERS`], a neighbour of one of them, or any number.
     pub fn number(&mut self) -> u64 {
         match self.below(4) {
             0 => self.next() % 70,

@@ -1,4 +1,4 @@
-//! Inputs that once did harm.
+//! Inputs that caused failures of earlier versions.
 
 use crate::{ALWAYS_SEED, Trial, kinds};
 use ahead_traces::{Cached, Event, FileSeen, Header, Record, Writer};
@@ -28,7 +28,7 @@ fn removed_folios_take_memory_per_folio_and_not_per_page() {
 
 /// Regression: inputs that the soak found, each in a file `KIND.what-was-wrong`.
 #[test]
-fn inputs_that_once_did_harm_do_none() {
+fn earlier_harmful_inputs_cause_no_failure() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("soak/inputs");
     let mut paths: Vec<_> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();

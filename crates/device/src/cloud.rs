@@ -4,9 +4,9 @@
 //!   request -> slot (outstanding) -> tokens: I/Os (one per started io_unit_kb) and bytes -> latency -> done
 //! ```
 //!
-//! A request is let in once both buckets hold all the tokens it needs; the buckets fill at the volume's rates and hold
-//! no more than the burst. So over any window at most burst + rate × window is completed. A request larger than the
-//! burst waits for the rest of its tokens. Not modelled: the network's jitter, and credits that last for minutes.
+//! A request starts when both buckets hold all its tokens. The buckets fill at the volume's rates and hold at most the
+//! burst. So in any window at most burst + rate × window is completed. A request larger than the burst waits for its
+//! remaining tokens. Not modelled: the jitter of the network, and credits that last for minutes.
 
 use ahead_model::checked_toml::{Accepts, Field};
 use serde::{Deserialize, Serialize};
@@ -16,9 +16,9 @@ use crate::slots::Slots;
 use crate::time::{NS_PER_S, later, transfer_ns};
 use crate::{Request, Served};
 
-/// The figures of a network volume. Fields: `latency_us`, `iops`, `mb_per_s`, `io_unit_kb` (an I/O is counted per
-/// started unit; default 256), `burst_ios` (default 1), `burst_kb` (default 256), `outstanding` (requests in service at
-/// once; default 128).
+/// The figures of a network volume. Fields: `latency_us`, `iops`, `mb_per_s`, `io_unit_kb` (each started unit counts as
+/// an I/O; default 256), `burst_ios` (default 1), `burst_kb` (default 256), `outstanding` (requests in service at the
+/// same time; default 128).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cloud {
     #[serde(flatten)]
@@ -53,7 +53,7 @@ fn default_outstanding() -> u32 {
 }
 
 impl Cloud {
-    /// Ranges: from a throttled test volume to beyond the largest that are sold.
+    /// Ranges: from a throttled test volume to beyond the largest volumes on sale.
     pub(crate) const FIELDS: [Field; 7] = [
         Field::required("latency_us", Accepts::Number(1.0, 1e7)),
         Field::required("iops", Accepts::Number(1.0, 1e7)),
@@ -64,7 +64,7 @@ impl Cloud {
         Field::optional("outstanding", Accepts::Whole(1, 4096)),
     ];
 
-    /// What both buckets let through of long reads.
+    /// The rate of long reads that both buckets permit.
     pub(crate) fn sustained_mb_per_s(&self) -> f64 {
         let by_ios = self.iops * f64::from(self.io_unit_kb) * 1024.0 / 1e6;
         self.mb_per_s.min(by_ios)
@@ -100,21 +100,21 @@ impl Cloud {
 /// A token bucket in units of time: a request takes the time in which the bucket refills by the request's tokens.
 #[derive(Clone, Debug)]
 struct Bucket {
-    /// What a full bucket holds, as time.
+    /// Capacity of the bucket, as time.
     burst_ns: u64,
-    /// When the bucket is full again.
+    /// The time at which the bucket is full again.
     owed_until_ns: u64,
 }
 
 impl Bucket {
-    /// Takes `cost_ns` at `now_ns` or as soon as the bucket holds it; says when that is.
+    /// Takes `cost_ns` at `now_ns`, or as soon as the bucket holds it; returns the time.
     fn take(&mut self, cost_ns: u64, now_ns: u64) -> u64 {
         self.owed_until_ns = later(self.owed_until_ns.max(now_ns), cost_ns);
         self.owed_until_ns.saturating_sub(self.burst_ns).max(now_ns)
     }
 }
 
-/// A network volume at work.
+/// The state of a network volume.
 #[derive(Clone, Debug)]
 pub(crate) struct CloudState {
     cloud: Cloud,

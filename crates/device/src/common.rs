@@ -1,9 +1,9 @@
-//! What every kind of model has.
+//! The fields of every kind of model.
 
 use ahead_model::checked_toml::{Accepts, Field};
 use serde::{Deserialize, Serialize};
 
-/// What every model says about itself and the queue above it.
+/// Fields that every model has: its name, its description, and the queue above it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Common {
     #[serde(default = "default_name")]
@@ -22,17 +22,17 @@ fn default_name() -> String {
     "custom".to_owned()
 }
 
-/// The block layer gives `mq-deadline` to a device with one hardware queue (and `none` to one with many).
+/// The block layer selects `mq-deadline` for a device with one hardware queue (and `none` for many queues).
 fn default_scheduler() -> String {
     "mq-deadline".to_owned()
 }
 
-/// `max_sectors_kb` that Linux gave disks for a decade (`BLK_DEF_MAX_SECTORS`, 2560 sectors).
+/// Default of `max_sectors_kb` in Linux for a decade (`BLK_DEF_MAX_SECTORS`, 2560 sectors).
 fn default_max_request_kb() -> u32 {
     1280
 }
 
-/// The fields of every kind of model. The schedulers are those that Linux has.
+/// The fields of every kind of model. Linux has these schedulers.
 pub(crate) const COMMON: [Field; 5] = [
     Field::optional("name", Accepts::Text),
     Field::optional("description", Accepts::Text),

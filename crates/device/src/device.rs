@@ -31,8 +31,8 @@ enum State {
 }
 
 impl Device {
-    /// A disk at rest. `capacity_bytes` is its size, at most 64 TiB (more is cut to that): a rotating disk spreads it
-    /// over its whole stroke, unless its model says how large the real disk is.
+    /// A disk after power-on. `capacity_bytes` is its size, at most 64 TiB (a larger size is cut). A rotating disk
+    /// spreads it over its whole stroke, unless its model gives the size of the real disk.
     pub fn new(model: &Model, capacity_bytes: u64) -> Device {
         let capacity_bytes = capacity_bytes.clamp(1, MAX_CAPACITY_BYTES);
         let state = match model {
@@ -69,7 +69,7 @@ impl Device {
         }
     }
 
-    /// What kind of disk it is.
+    /// The model of the disk.
     pub fn model(&self) -> &Model {
         &self.model
     }

@@ -1,4 +1,4 @@
-//! A flash disk: a latency per request, channels that work side by side, one bus that all share.
+//! A flash disk: a latency per request, parallel channels, one bus that all channels share.
 //!
 //! ```text
 //!   request ->  [channel 1: latency]  \
@@ -6,10 +6,10 @@
 //!   request ->  waits for a channel   /
 //! ```
 //!
-//! A request takes a channel for its latency and until its bytes are over the bus; the bus serves in order of arrival,
-//! so that the sum is never faster than the bandwidth. Long requests are striped over the flash by the drive, so they
-//! cost one latency. A read that continues an earlier one finds the drive prepared (`sequential_read_us`). Not
-//! modelled: garbage collection, and writes that outrun the drive's cache.
+//! A request occupies a channel during its latency and until its bytes are transferred. The bus serves in order of
+//! arrival, so the sum never exceeds the bandwidth. The drive stripes long requests over the flash, so they cost one
+//! latency. A read that continues an earlier one finds the drive prepared (`sequential_read_us`). Not modelled: garbage
+//! collection, and writes that exceed the drive's cache.
 
 use ahead_model::checked_toml::{Accepts, Field};
 use serde::{Deserialize, Serialize};
@@ -19,12 +19,13 @@ use crate::slots::Slots;
 use crate::time::{later, transfer_ns};
 use crate::{Op, Request, Served};
 
-/// How many sequential streams a drive follows. Drives do follow several; the number is our choice.
+/// Number of sequential streams that a drive follows. Drives do follow several; this number is our choice.
 const STREAMS: usize = 8;
 
-/// The figures of a flash disk. Fields: `channels` (requests served at once), `read_us` and `write_us` (latency of a
-/// request away from any stream; `write_us` defaults to `read_us`), `sequential_read_us` (latency of a read that
-/// continues another; default `read_us`), `read_mb_per_s` and `write_mb_per_s` (the bus; writing defaults to reading).
+/// The figures of a flash disk. Fields: `channels` (requests served at the same time), `read_us` and `write_us`
+/// (latency of a request outside any stream; `write_us` defaults to `read_us`), `sequential_read_us` (latency of a read
+/// that continues another; default `read_us`), `read_mb_per_s` and `write_mb_per_s` (the bus; writing defaults to
+/// reading).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Flash {
     #[serde(flatten)]
@@ -41,7 +42,7 @@ pub struct Flash {
 }
 
 impl Flash {
-    /// Ranges: from the slowest card to a little beyond the fastest disk that can be bought.
+    /// Ranges: from the slowest card to a little beyond the fastest disk on sale.
     pub(crate) const FIELDS: [Field; 6] = [
         Field::required("channels", Accepts::Whole(1, 1024)),
         Field::required("read_us", Accepts::Number(1.0, 1e6)),
@@ -64,7 +65,7 @@ fn us(us: f64) -> u64 {
     (us * 1e3) as u64
 }
 
-/// A flash disk at work.
+/// The state of a flash disk.
 #[derive(Clone, Debug)]
 pub(crate) struct FlashState {
     read_ns: u64,
@@ -74,7 +75,7 @@ pub(crate) struct FlashState {
     write_mb_per_s: f64,
     slots: Slots,
     bus_free_ns: u64,
-    /// Where the reads ended that a next one may continue; the oldest is replaced.
+    /// The ends of the reads that a next read may continue; the oldest is replaced.
     stream_ends: [u64; STREAMS],
     oldest: usize,
 }
@@ -108,7 +109,7 @@ impl FlashState {
         Served { start_ns, end_ns, seeked: false, busy_ns: end_ns - start_ns }
     }
 
-    /// Whether a read continues one of the streams; notes where it ends.
+    /// Whether a read continues one of the streams; stores its end.
     fn continues_stream(&mut self, request: &Request) -> bool {
         let end = request.offset_bytes + request.length_bytes;
         if let Some(stream) = self.stream_ends.iter_mut().find(|stream| **stream == request.offset_bytes) {

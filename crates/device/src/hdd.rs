@@ -1,24 +1,24 @@
-//! A rotating disk: an arm that seeks, a platter that turns, a buffer that the drive fills on its own account.
+//! A rotating disk: an arm that seeks, a platter that turns, a buffer that the drive fills by reading on.
 //!
-//! One request at a time, in order of arrival. A read is served the quickest of three ways:
+//! The disk serves one request at a time, in order of arrival. A read uses the fastest of three ways:
 //!
 //! ```text
 //!   stream   the head is reading here, or will be soon: wait for it to pass     |start ... head >>> ... limit|
-//!   segment  it passed here before it went elsewhere: from the buffer           |start ..... end|
+//!   segment  the head read this before it moved: from the buffer                |start ..... end|
 //!   seek     command, arm, turn of the platter, transfer                        starts a new stream
 //! ```
 //!
 //! After a read the drive *reads on* until the next command, or for `read_on_kb` beyond the request's end. So a
-//! sequential reader that pauses between requests gets the sustained rate: from the buffer at the speed of the
-//! interface, but never earlier than the head can have passed. A reader that pauses too long finds the head stopped
-//! and waits for the platter to come round. (After a buffer hit the drive may read on less far: `hit_read_on_kb`. A
-//! drive that fills a segment only when it goes to the platter has 0 there.) A request a little
-//! ahead is reached by letting the platter turn, if that is quicker than a seek.
+//! sequential reader that pauses between requests gets the sustained rate. It reads from the buffer at the speed of the
+//! interface, but never earlier than the head can have passed. After a longer pause the head has stopped, and the
+//! reader waits until the platter has turned to its position. After a buffer hit the drive may read on less far:
+//! `hit_read_on_kb`. This is 0 for a drive that fills a segment only when it reads from the platter. A request a little
+//! ahead is reached by letting the platter turn, if that is faster than a seek.
 //!
-//! Writes go to the drive's cache at the interface's speed, and from there to the platter when nothing else is asked,
-//! or when the cache is full: then the head leaves what it was reading. A cache of 0 takes nothing: each write waits
-//! for the platter. Not modelled: reordering inside the drive, recalibration, remapped sectors, reading a track from
-//! its middle.
+//! Writes go to the drive's cache at the speed of the interface. The drive writes them to the platter when no request
+//! arrives, or when the cache is full; then the head leaves its stream. With a cache of 0 each write waits for the
+//! platter. Not modelled: reordering inside the drive, recalibration, remapped sectors, reading a track from its
+//! middle.
 
 mod geometry;
 mod write_cache;
@@ -32,13 +32,17 @@ use crate::{Op, Request, Served};
 use geometry::{Geometry, SeekCurve};
 use write_cache::WriteCache;
 
-/// The figures of a rotating disk. Fields: `rpm`; `outer_mb_per_s` and `inner_mb_per_s` (sustained rates, change of
-/// tracks included; the inner defaults to the outer: no zones); `seek_track_ms`, `seek_average_ms`, `seek_full_ms`, or
-/// instead of the three `access_ms`, a fixed cost of every access away from the stream, as in back-of-envelope
-/// estimates; `track_switch_ms`, `overhead_us` (per command), `interface_mb_per_s`, `buffer_kb` in `segments`,
-/// `read_on_kb`, `hit_read_on_kb` (after a read out of the buffer; default `read_on_kb`), `write_cache_kb`;
-/// `stroke_gb`: how large the real disk is, if the emulated one is to be its first part (default: the emulated disk
-/// fills the stroke).
+/// The figures of a rotating disk. Fields:
+///
+/// - `rpm`;
+/// - `outer_mb_per_s` and `inner_mb_per_s`: sustained rates, including the change of tracks; the inner rate defaults to
+///   the outer rate: no zones;
+/// - `seek_track_ms`, `seek_average_ms`, `seek_full_ms`; or instead of these `access_ms`, a fixed cost of every access
+///   outside the stream, as in rough estimates;
+/// - `track_switch_ms`, `overhead_us` (per command), `interface_mb_per_s`, `buffer_kb` in `segments`, `read_on_kb`,
+///   `hit_read_on_kb` (after a read from the buffer; default `read_on_kb`), `write_cache_kb`;
+/// - `stroke_gb`: size of the real disk, if the emulated disk is its first part (default: the emulated disk fills the
+///   stroke).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Hdd {
     #[serde(flatten)]
@@ -80,7 +84,7 @@ fn default_interface_mb_per_s() -> f64 {
     600.0
 }
 
-/// As the built-in `hdd`; so are the next three.
+/// As in the built-in `hdd`, like the next three.
 fn default_buffer_kb() -> u32 {
     65_536
 }
@@ -97,7 +101,7 @@ fn default_write_cache_kb() -> u32 {
     16_384
 }
 
-/// How the head gets to a place off the stream.
+/// How the head reaches a position outside the stream.
 #[derive(Clone, Copy, Debug)]
 enum Positioning {
     /// The arm moves, the platter turns.
@@ -107,7 +111,7 @@ enum Positioning {
 }
 
 impl Hdd {
-    /// Ranges: from the first disks of PCs to beyond the fastest that were built.
+    /// Ranges: from the first disks of PCs to beyond the fastest disks.
     pub(crate) const FIELDS: [Field; 16] = [
         Field::required("rpm", Accepts::Number(1000.0, 30_000.0)),
         Field::required("outer_mb_per_s", Accepts::Number(0.1, 2000.0)),
@@ -127,7 +131,7 @@ impl Hdd {
         Field::optional("stroke_gb", Accepts::Number(0.001, 60_000.0)),
     ];
 
-    /// What the ranges of the single fields cannot say; an error names the field that it is about.
+    /// Checks that the ranges of single fields cannot express. An error names its field.
     pub(crate) fn check(&self) -> Result<(), (&'static str, String)> {
         if self.inner_mb_per_s() > self.outer_mb_per_s {
             return Err(("inner_mb_per_s", "inner_mb_per_s must not be above outer_mb_per_s".to_owned()));
@@ -186,18 +190,18 @@ impl Hdd {
     }
 }
 
-/// What the head is reading, or stopped after.
+/// The stream that the head is reading, or after which it stopped.
 #[derive(Clone, Copy, Debug)]
 struct Stream {
-    /// First byte of it in the buffer.
+    /// Its first byte in the buffer.
     start: u64,
-    /// What to add to the platter time of a byte to have the time at which it passes or passed the head.
+    /// Platter time of a byte plus this is the time at which the byte passes the head.
     shift_ns: i64,
-    /// Where the head stops, as things are.
+    /// The position at which the head stops without further requests.
     limit: u64,
 }
 
-/// A rotating disk at work.
+/// The state of a rotating disk.
 #[derive(Clone, Debug)]
 pub(crate) struct HddState {
     geometry: Geometry,
@@ -209,18 +213,18 @@ pub(crate) struct HddState {
     hit_read_on_bytes: u64,
     segment_bytes: u64,
     stream: Stream,
-    /// What was read before the head left, `(start, end)`; the oldest is replaced.
+    /// Ranges that were read before the head moved, `(start, end)`; the oldest is replaced.
     segments: Vec<(u64, u64)>,
     oldest: usize,
     busy_until_ns: u64,
     write_cache: WriteCache,
 }
 
-/// One way of serving a read.
+/// A way to serve a read.
 struct Way {
     end_ns: u64,
     shift_ns: i64,
-    /// Part of the stream that the head is on.
+    /// The bytes belong to the current stream of the head.
     on_stream: bool,
 }
 
@@ -270,7 +274,7 @@ impl HddState {
             return (handed_over_ns, false);
         }
         let way = match self.by_stream(offset, end, start_ns, ready_ns) {
-            // Already in the buffer: nothing is quicker.
+            // Already in the buffer: no other way is faster.
             Some(stream) if stream.end_ns <= ready_ns => stream,
             _ if self.segments.iter().any(|&(from, to)| from <= offset && end <= to) => return (handed_over_ns, false),
             stream => {
@@ -291,7 +295,7 @@ impl HddState {
         (way.end_ns.max(handed_over_ns), !way.on_stream)
     }
 
-    /// The head is reading here, has just read it, or comes here soon: wait for it.
+    /// The head is reading here, has just read it, or arrives soon: the read waits for the head.
     fn by_stream(&self, offset: u64, end: u64, start_ns: u64, ready_ns: u64) -> Option<Way> {
         let Stream { start, shift_ns, limit } = self.stream;
         if !(start..=limit).contains(&offset) {
@@ -301,7 +305,7 @@ impl HddState {
         let shift_ns = if end <= limit || stops_ns >= start_ns {
             shift_ns
         } else {
-            // It stopped at the limit and must wait for the platter to bring that round again.
+            // The head stopped at the limit, and waits until the platter has turned to that position again.
             let resumes_ns = match self.positioning {
                 Positioning::Arm(_) => self.geometry.comes_round_ns(limit, ready_ns),
                 Positioning::Fixed(_) => ready_ns,
@@ -311,7 +315,7 @@ impl HddState {
         Some(Way { end_ns: self.passed_ns(end, shift_ns), shift_ns, on_stream: true })
     }
 
-    /// The arm moves there, the platter turns to it.
+    /// The arm moves to the position, and the platter turns to it.
     fn by_seek(&self, offset: u64, end: u64, start_ns: u64, ready_ns: u64) -> Way {
         let reads_ns = match self.positioning {
             Positioning::Fixed(access_ns) => ready_ns + access_ns,
@@ -326,18 +330,18 @@ impl HddState {
         Way { end_ns: self.passed_ns(end, shift_ns), shift_ns, on_stream: false }
     }
 
-    /// When the last byte below `end` passes or passed the head.
+    /// The time at which the last byte below `end` passes the head.
     fn passed_ns(&self, end: u64, shift_ns: i64) -> u64 {
         later(self.geometry.tau_end_ns(end).saturating_add_signed(shift_ns), 0)
     }
 
-    /// How far the stream has come by `now_ns`.
+    /// The position of the stream at `now_ns`.
     fn head_at(&self, now_ns: u64) -> u64 {
         let tau_ns = (now_ns as i64 - self.stream.shift_ns).max(0) as u64;
         self.geometry.bytes_passed(tau_ns).min(self.stream.limit)
     }
 
-    /// What the stream has read stays in the buffer.
+    /// The bytes that the stream has read stay in the buffer.
     fn leave_stream(&mut self, now_ns: u64) {
         let end = self.head_at(now_ns);
         if end > self.stream.start && !self.segments.is_empty() {

@@ -1,4 +1,4 @@
-//! How long a disk takes: pure models of rotating, flash and cloud disks.
+//! The time that a disk takes: pure models of rotating, flash and cloud disks.
 //!
 //! In: a model (built in or from TOML), the state of a disk, a request and its submission time. Out: the time at which the
 //! request is complete. The simulator and the emulated block device both use these times, so a result of one can be checked
@@ -12,8 +12,10 @@
 //!                                      cloud: tokens for I/Os and bytes, then latency
 //! ```
 //!
-//! Requests are served in the order of their submission; the I/O scheduler above may reorder them. A rotating disk serves one
-//! request at a time, a flash disk one in each channel, a cloud volume as many as may be outstanding.
+//! Requests are served in the order of their submission; the I/O scheduler above may reorder them. A rotating disk
+//! serves one request at a time, and a flash disk one in each channel. A cloud volume serves up to its maximum of
+//! outstanding requests.
+//! requests.
 //!
 //! This crate must never read a clock, sleep, log, do I/O, or panic on an untrusted model. The same model, requests and times
 //! give the same result on every machine.

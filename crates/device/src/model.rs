@@ -1,4 +1,4 @@
-//! The models: which there are, what they say about a disk, and how they are written.
+//! The models: the list of them, their figures, and their TOML form.
 
 use ahead_model::checked_toml::{self, Field, Schema, checked_table};
 use serde::{Deserialize, Serialize};
@@ -7,11 +7,11 @@ use crate::common::{COMMON, Common};
 use crate::time::BYTES_PER_MB;
 use crate::{Cloud, Flash, Hdd, ModelError};
 
-/// A kind of disk with its figures. It can only be had built in or from checked TOML (or serde, checked alike), so that
-/// no [`crate::Device`] ever sees an absurd one.
+/// A kind of disk with its figures. A model is built in or read from checked TOML (or by serde, with the same checks),
+/// so no [`crate::Device`] has impossible figures.
 ///
-/// Written as TOML with `kind = "hdd"`, `"flash"` or `"cloud"`; the fields are those of [`Hdd`], [`Flash`] and
-/// [`Cloud`]. `_mb_per_s` counts 10^6 bytes, as data sheets do; `_kb` counts 1024 bytes, as the kernel does.
+/// The TOML form has `kind = "hdd"`, `"flash"` or `"cloud"`, and the fields of [`Hdd`], [`Flash`] or [`Cloud`].
+/// `_mb_per_s` counts 10^6 bytes, as data sheets do; `_kb` counts 1024 bytes, as the kernel does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", try_from = "Unchecked")]
 pub enum Model {
@@ -23,7 +23,7 @@ pub enum Model {
     Cloud(Cloud),
 }
 
-/// A model as it is read, before its figures are checked.
+/// A parsed model, before its figures are checked.
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 enum Unchecked {
@@ -42,25 +42,25 @@ impl TryFrom<Unchecked> for Model {
     }
 }
 
-/// Twice the 32 tags of SATA: what the block layer gives a scheduler on such a device.
+/// Twice the 32 tags of SATA: the block layer's default for a scheduler on such a device.
 const LEAST_DEFAULT_NR_REQUESTS: u32 = 64;
 
 impl Model {
-    /// Disks of today, a kind each; [`Model::builtin`] knows those of the papers besides.
+    /// Current disks, one of each kind; [`Model::builtin`] also accepts [`Model::PAPERS`].
     pub const BUILTIN: [&str; 5] = ["hdd", "ssd", "nvme", "emmc", "cloud"];
 
-    /// Models of the papers' disks: Wu's 8 ms and 100 MB/s; O'Connor and Tracy's with direct memory access and with
-    /// programmed input; the disk that Roudier measured on, the disk of his calculation, and its 4 and 8 MB/s with
-    /// the cost of commands.
+    /// Models of the papers' disks: Wu's 8 ms and 100 MB/s; O'Connor and Tracy's disk with direct memory access and
+    /// with programmed input; Roudier's measured disk, the disk of his calculation, and its 4 and 8 MB/s with the cost
+    /// of commands.
     pub const PAPERS: [&str; 7] = ["wu", "fireball", "fireball-pio", "ibm-s12", "roudier-0", "roudier-4", "roudier-8"];
 
-    /// The built-in model of that name, or `None`.
+    /// The built-in model with this name, or `None`.
     pub fn builtin(name: &str) -> Option<Model> {
         let text = Model::builtin_toml(name)?;
         Some(Model::from_toml(text).expect("the built-in models are checked by a test"))
     }
 
-    /// The text of a built-in model, comments and sources included: a start for one's own.
+    /// The text of a built-in model, including comments and sources: a template for a custom model.
     pub fn builtin_toml(name: &str) -> Option<&'static str> {
         Some(match name {
             "hdd" => include_str!("../models/hdd.toml"),
@@ -82,7 +82,7 @@ impl Model {
     /// Reads a model from TOML.
     ///
     /// Errors: text of more than 64 KiB, no TOML, an unknown or missing field, a value out of range, seek figures that
-    /// no curve fits. The message names the line, the field and what is accepted.
+    /// no curve fits. The message names the line, the field and the accepted values.
     pub fn from_toml(text: &str) -> Result<Model, ModelError> {
         let table = checked_table(text, &SCHEMA)?;
         let at_line_1 = |message: String| ModelError::Field { line: 1, message };
@@ -118,12 +118,12 @@ impl Model {
         &self.common().name
     }
 
-    /// What it is, in a line, for people.
+    /// Its description, one line for users.
     pub fn description(&self) -> &str {
         &self.common().description
     }
 
-    /// How many requests it serves at once.
+    /// Number of requests that it serves at the same time.
     pub fn channels(&self) -> u32 {
         match self {
             Model::Hdd(_) => 1,
@@ -132,13 +132,13 @@ impl Model {
         }
     }
 
-    /// Whether it rotates.
+    /// Whether it is a rotating disk.
     pub fn rotational(&self) -> bool {
         matches!(self, Model::Hdd(_))
     }
 
-    /// The sustained read rate (of the outermost zone, on a rotating disk). Only what is in the buffer of a disk or
-    /// within the burst of a volume is ever faster.
+    /// The sustained read rate (on a rotating disk, of the outermost zone). Only reads from the buffer of a disk or
+    /// within the burst of a volume are faster.
     pub fn bandwidth_bytes_per_s(&self) -> f64 {
         BYTES_PER_MB
             * match self {
@@ -148,8 +148,8 @@ impl Model {
             }
     }
 
-    /// The least that a read of that length can take from being taken up to its end: a rig that takes longer by itself
-    /// cannot emulate this disk.
+    /// Minimum time of a read of this length from start to end. An emulation with a longer overhead cannot emulate this
+    /// disk.
     pub fn fastest_ns(&self, length_bytes: u64) -> u64 {
         match self {
             Model::Hdd(hdd) => hdd.fastest_ns(length_bytes),
@@ -158,15 +158,15 @@ impl Model {
         }
     }
 
-    /// The scheduler that Linux gives such a disk: `mq-deadline` where there is one hardware queue (SATA, eMMC), `none`
-    /// where there are many (NVMe, cloud volumes), see `elevator_get_default` in the kernel's block/elevator.c.
+    /// The scheduler that Linux selects for such a disk: `mq-deadline` with one hardware queue (SATA, eMMC), `none`
+    /// with many (NVMe, cloud volumes); see `elevator_get_default` in the kernel's block/elevator.c.
     pub fn scheduler(&self) -> &str {
         &self.common().scheduler
     }
 
-    /// `nr_requests` that Linux gives its queue: twice the tags with a scheduler, the tags without
-    /// (`blk_mq_default_nr_requests` in the kernel's block/blk-mq-sched.h). Where a model does not say, no fewer than
-    /// it serves at once: with fewer it could never be that busy.
+    /// `nr_requests` that Linux sets for its queue: twice the tags with a scheduler, the tags without
+    /// (`blk_mq_default_nr_requests` in the kernel's block/blk-mq-sched.h). The default is at least the number of
+    /// requests in service at the same time: a shorter queue could never keep the disk busy.
     pub fn nr_requests(&self) -> u32 {
         self.common().nr_requests.unwrap_or_else(|| self.channels().max(LEAST_DEFAULT_NR_REQUESTS))
     }

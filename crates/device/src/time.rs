@@ -3,7 +3,7 @@
 /// Nanoseconds in a second.
 pub(crate) const NS_PER_S: f64 = 1e9;
 
-/// Bytes in a megabyte as data sheets count.
+/// Bytes in a megabyte, as in data sheets.
 pub(crate) const BYTES_PER_MB: f64 = 1e6;
 
 /// Latest simulated time, 146 years: a longer request ends then. Leaves room to add without overflow.

@@ -1,17 +1,17 @@
-//! The description of a model: what the device that it describes takes for typical reads. A fresh device is asked, so that the description
-//! says what the simulator computes and the emulated disk sleeps.
+//! The description of a model: the times that the device takes for typical reads. They are measured on a new simulated
+//! device, so the description agrees with the simulator and the emulated disk.
 
 use crate::{Device, Model, Op, Request};
 use ahead_model::device_description::{Burst, DeviceDescription};
 use ahead_model::{PAGE_BYTES, random::SplitMix64};
 
-/// Size of the device that is asked, bytes: typical of root file systems. The distance of seeks depends on it.
+/// Size of the measured device, bytes: typical of root file systems. The distance of seeks depends on it.
 const CAPACITY_BYTES: u64 = 64 << 30;
 
 /// Single reads of which the median is taken.
 const READS: usize = 63;
 
-/// Between single reads: the drive's buffer and a volume's burst have recovered, nanoseconds.
+/// Pause between single reads, nanoseconds: the drive's buffer and a volume's burst recover.
 const PAUSE_NS: u64 = 1_000_000;
 
 /// A hop in an ascending sweep, as a part of the disk: a sweep of some thousand ranges.
@@ -21,12 +21,12 @@ const HOP_SHARE: u64 = 1024;
 const BUSY_READS: u64 = 4096;
 
 impl Model {
-    /// What a disk of this model is like, as policies and the planner see it.
+    /// The description of a disk of this model, for policies and the planner.
     pub fn device_description(&self) -> DeviceDescription {
         let (mut random, mut random_hop) = (SplitMix64::new(1), SplitMix64::new(2));
         let anywhere = |_| random.below(CAPACITY_BYTES / PAGE_BYTES) * PAGE_BYTES;
         let access_ns = median_ns(self, anywhere);
-        // Not all of one length: the platter would have turned by the same angle after each.
+        // Different lengths: with equal ones the platter would have turned by the same angle after each.
         let mut place_bytes = 0;
         let ascending = |_| {
             place_bytes += (random_hop.below(2 * CAPACITY_BYTES / HOP_SHARE / PAGE_BYTES) + 1) * PAGE_BYTES;
@@ -52,7 +52,7 @@ fn page_at(offset_bytes: u64) -> Request {
     Request { op: Op::Read, offset_bytes, length_bytes: PAGE_BYTES }
 }
 
-/// Single reads of a page on a fresh disk: their median.
+/// Single reads of a page on a new disk: their median.
 fn median_ns(model: &Model, mut place: impl FnMut(usize) -> u64) -> u64 {
     let mut device = Device::new(model, CAPACITY_BYTES);
     let mut now_ns = 0;
@@ -68,7 +68,7 @@ fn median_ns(model: &Model, mut place: impl FnMut(usize) -> u64) -> u64 {
     times[READS / 2]
 }
 
-/// What each of many reads of a page takes, asked for all at once, every second page of a part of a fresh disk.
+/// Time per read for many reads of a page, submitted together: every second page of a part of a new disk.
 fn request_ns(model: &Model) -> u64 {
     let mut device = Device::new(model, CAPACITY_BYTES);
     let ends = (0..BUSY_READS).map(|index| device.submit(&page_at(2 * index * PAGE_BYTES), 0).end_ns);
@@ -93,17 +93,17 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_has_its_limits() {
+    fn volume_description_has_its_limits() {
         let cloud = of("cloud");
         assert_eq!((cloud.parallelism, cloud.bandwidth_bytes_per_s), (128, 125e6));
-        // 3000 requests per second, but for the burst of 30.
+        // 3000 requests per second, plus the burst of 30.
         assert!((330_000..334_000).contains(&cloud.request_ns), "{cloud:?}");
         assert_eq!(cloud.burst, Some(Burst { requests: 30, bytes: 256 << 10 }));
         assert!((1_000_000..1_100_000).contains(&cloud.access_ns), "{cloud:?}");
     }
 
     #[test]
-    fn every_description_is_written_and_read() {
+    fn every_description_survives_a_round_trip() {
         for name in Model::BUILTIN.into_iter().chain(Model::PAPERS) {
             let own = of(name);
             let read = DeviceDescription::from_toml(&own.to_toml()).unwrap();

@@ -1,4 +1,4 @@
-//! What must hold for every model, whatever is asked of it.
+//! Properties of every model, for any sequence of requests.
 
 use ahead_device::{Device, Model, Op, Request, Served, time_for};
 use ahead_model::random::SplitMix64;
@@ -11,7 +11,7 @@ fn models() -> impl Strategy<Value = Model> {
     prop::sample::select(names).prop_map(|name| Model::builtin(name).unwrap())
 }
 
-/// A request and the pause before it. Some continue or touch the one before; most go anywhere.
+/// A request and the pause before it. Some requests continue or touch the previous one; most are at random positions.
 #[derive(Clone, Debug)]
 struct Step {
     op: Op,
@@ -43,7 +43,7 @@ fn steps(writes: bool) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..120)
 }
 
-/// The requests with the times at which they are handed over, `pause_ns` after each other.
+/// The requests with their submission times, `pause_ns` after each other.
 fn requests(steps: &[Step]) -> Vec<(Request, u64)> {
     let (mut now_ns, mut end) = (0, 0u64);
     let mut requests = Vec::new();
@@ -70,18 +70,18 @@ fn serve(model: &Model, requests: &[(Request, u64)]) -> Vec<Served> {
 
 proptest! {
     #[test]
-    fn a_restarted_disk_is_a_new_one(model in models(), before in steps(true), after in steps(true)) {
+    fn restarted_disk_equals_a_new_one(model in models(), before in steps(true), after in steps(true)) {
         let mut used = Device::new(&model, CAPACITY_BYTES);
         let ends = requests(&before).into_iter().map(|(request, now_ns)| used.submit(&request, now_ns).end_ns);
         let ready_ns = ends.max().unwrap_or(0);
-        // A network volume does not get its tokens back.
+        // A network volume does not recover its tokens.
         let mut new = match model {
             Model::Cloud(_) => used.clone(),
             _ => Device::new(&model, CAPACITY_BYTES),
         };
         used.restart(ready_ns);
         for (request, now_ns) in requests(&after) {
-            // Handed over before it is ready, it waits until then.
+            // A request that is submitted before the disk is ready waits until then.
             prop_assert_eq!(used.submit(&request, now_ns), new.submit(&request, now_ns.max(ready_ns)));
         }
     }
@@ -125,7 +125,7 @@ proptest! {
     }
 
     #[test]
-    fn never_more_at_once_than_channels(model in models(), steps in steps(true)) {
+    fn no_more_requests_in_service_than_channels(model in models(), steps in steps(true)) {
         let served = serve(&model, &requests(&steps));
         for one in &served {
             let at_once = served.iter().filter(|other| other.start_ns <= one.start_ns && one.start_ns < other.end_ns);
@@ -133,7 +133,7 @@ proptest! {
         }
     }
 
-    /// Distinct bytes only: what is read twice may come from the buffer of a disk.
+    /// Distinct bytes only: repeated reads may come from the buffer of a disk.
     #[test]
     fn never_faster_than_the_bandwidth(model in models(), steps in steps(false)) {
         let requests = requests(&steps);
@@ -162,7 +162,7 @@ proptest! {
                 bytes += requests[to].0.length_bytes as f64;
                 ios += requests[to].0.length_bytes.div_ceil(256 << 10) as f64;
                 let window_s = (served[to].end_ns - served[from].end_ns) as f64 / 1e9;
-                // The first of the window may have waited long for its tokens: its cost lies before the window.
+                // The first request of the window may have waited long for its tokens: its cost is before the window.
                 let first_bytes = requests[from].0.length_bytes as f64;
                 let first_ios = requests[from].0.length_bytes.div_ceil(256 << 10) as f64;
                 prop_assert!(bytes - first_bytes <= 125e6 * window_s + 262_144.0 + 1.0);
@@ -172,7 +172,7 @@ proptest! {
     }
 
     #[test]
-    fn no_request_is_too_absurd(
+    fn no_request_causes_a_panic_or_overflow(
         model in models(),
         capacity_bytes: u64,
         absurd in prop::collection::vec((any::<bool>(), any::<u64>(), any::<u64>(), any::<u64>()), 1..50),
@@ -186,13 +186,13 @@ proptest! {
     }
 }
 
-/// How many bytes a volume may be ahead of its rate.
+/// Number of bytes by which a volume may exceed its rate.
 fn burst_bytes(model: &Model) -> f64 {
     if model.name() == "cloud" { 262_144.0 } else { 0.0 }
 }
 
-/// Within a track a disk is faster than its sustained rate, which includes the change of tracks; and its times are
-/// rounded to nanoseconds.
+/// Within a track a disk is faster than its sustained rate, which includes the change of tracks. Its times are rounded
+/// to nanoseconds.
 fn media_margin(model: &Model) -> f64 {
     if model.rotational() { 1.10 + 1e-6 } else { 1.0 + 1e-9 }
 }
@@ -201,7 +201,7 @@ fn read(offset_bytes: u64, length_bytes: u64) -> Request {
     Request { op: Op::Read, offset_bytes, length_bytes }
 }
 
-/// Places on the disk, spread evenly.
+/// Evenly distributed positions on the disk.
 fn random_pages(count: usize) -> impl Iterator<Item = u64> {
     let mut random = SplitMix64::new(1);
     std::iter::repeat_with(move || random.below(CAPACITY_BYTES >> 12)).take(count)
@@ -233,8 +233,8 @@ fn a_random_access_takes_the_average_seek_and_half_a_turn() {
     let expected_ms = 8.5 + 60e3 / 7200.0 / 2.0 + 0.04 + 4096.0 / 175e3;
     let even_ms = random_access_ms(&even);
     assert!((even_ms / expected_ms - 1.0).abs() < 0.01, "{even_ms} against {expected_ms}");
-    // With zones bytes lie denser outside than tracks do: between evenly spread bytes the arm travels a little less
-    // than between evenly spread tracks, which is how data sheets mean it.
+    // With zones, more bytes are on outer tracks. Between evenly distributed bytes the arm therefore travels a little
+    // less than between evenly distributed tracks. Data sheets give the latter.
     let zoned_ms = random_access_ms(&zoned);
     assert!(zoned_ms < expected_ms && zoned_ms > expected_ms * 0.96, "{zoned_ms} against {expected_ms}");
     let old = Model::builtin("roudier-4").unwrap();
@@ -246,7 +246,7 @@ fn a_random_access_takes_the_average_seek_and_half_a_turn() {
 fn a_small_part_of_a_large_disk_has_short_seeks() {
     let text = format!("{}\nstroke_gb = 1000\n", Model::builtin_toml("hdd").unwrap());
     let part_ms = random_access_ms(&Model::from_toml(&text).unwrap());
-    // 8 GiB of 1 TB: hardly more than a track, and half a turn.
+    // 8 GiB of 1 TB: little more than a track, and half a turn.
     assert!(part_ms > 0.8 + 4.1 && part_ms < 0.8 + 4.2 + 1.5, "{part_ms}");
 }
 
@@ -257,8 +257,8 @@ fn sequential_reading_reaches_the_sustained_rate() {
         let rate = model.bandwidth_bytes_per_s();
         for pause_ns in [0, 50_000] {
             let reached = sequential_rate(&model, 128 << 10, pause_ns);
-            // 256 MiB cross into the second zone of a zoned disk of 8 GiB, which is 3.5 % slower; and Wu's disk does
-            // not read on while its reader pauses.
+            // 256 MiB extend into the second zone of a zoned disk of 8 GiB, which is 3.5 % slower. Wu's disk does not
+            // read on while its reader pauses.
             let lost = if name == "wu" { 0.05 } else { 0.02 };
             assert!(
                 reached > rate * (1.0 - lost) && reached < rate * 1.002,
@@ -269,11 +269,12 @@ fn sequential_reading_reaches_the_sustained_rate() {
 }
 
 #[test]
-fn a_reader_who_pauses_for_long_waits_for_the_platter() {
+fn reader_waits_for_the_platter_after_a_long_pause() {
     let model = Model::builtin("hdd").unwrap();
     let mut device = Device::new(&model, CAPACITY_BYTES);
     let first = device.submit(&read(0, 4096), 0);
-    // After a second the head has long stopped, 2 MiB on: what it read is there at once, what follows takes a turn.
+    // After a second the head has stopped 2 MiB farther. The bytes read so far are in the buffer; later bytes take a
+    // turn.
     let buffered = device.submit(&read(4096, 128 << 10), first.end_ns + 1_000_000_000);
     assert!(buffered.end_ns - buffered.start_ns < 400_000);
     let beyond = device.submit(&read(2 << 20, 1 << 20), buffered.end_ns + 1_000_000_000);
@@ -282,11 +283,11 @@ fn a_reader_who_pauses_for_long_waits_for_the_platter() {
 }
 
 #[test]
-fn a_drive_that_fills_a_segment_once_goes_back_to_the_platter_behind_it() {
+fn drive_without_hit_read_on_reads_the_platter_after_its_segment() {
     let text = Model::builtin_toml("hdd").unwrap();
     let text = text.replace("read_on_kb = 2048", "read_on_kb = 60\nhit_read_on_kb = 0");
     let mut device = Device::new(&Model::from_toml(&text).unwrap(), CAPACITY_BYTES);
-    // A block each 100 us: the first goes to the platter with 60 KiB behind it, the next fifteen come from the buffer.
+    // A block every 100 us: the first is read from the platter with 60 KiB after it, the next fifteen from the buffer.
     let mut now_ns = 0;
     let times: Vec<u64> = (0..32)
         .map(|block| {
@@ -301,7 +302,7 @@ fn a_drive_that_fills_a_segment_once_goes_back_to_the_platter_behind_it() {
 }
 
 #[test]
-fn a_little_ahead_on_the_track_is_reached_by_waiting() {
+fn position_slightly_ahead_on_the_track_is_reached_without_a_seek() {
     let model = Model::builtin("hdd").unwrap();
     let mut device = Device::new(&model, CAPACITY_BYTES);
     let first = device.submit(&read(0, 4096), 0);
@@ -312,11 +313,11 @@ fn a_little_ahead_on_the_track_is_reached_by_waiting() {
 }
 
 #[test]
-fn two_streams_keep_what_was_read_for_each() {
+fn two_streams_keep_their_buffered_data() {
     let model = Model::builtin("hdd").unwrap();
     let mut device = Device::new(&model, CAPACITY_BYTES);
     let first = device.submit(&read(0, 4096), 0);
-    // Meanwhile the drive read on for 2 ms, 350 KB.
+    // Meanwhile the drive has read on for 2 ms, 350 KB.
     let other = device.submit(&read(4 << 30, 4096), first.end_ns + 2_000_000);
     let back = device.submit(&read(4096, 128 << 10), other.end_ns);
     assert!(other.seeked && !back.seeked);
@@ -324,7 +325,7 @@ fn two_streams_keep_what_was_read_for_each() {
 }
 
 #[test]
-fn wus_table_comes_out() {
+fn wus_table_is_reproduced() {
     // "Use 512kb max readahead size": io_size KB, io_latency ms, throughput KB/s.
     let table = [(4, 8.04, 497.57), (128, 9.25, 13_837.84), (512, 13.00, 39_384.62), (4096, 48.00, 85_333.33)];
     let model = Model::builtin("wu").unwrap();
@@ -376,7 +377,7 @@ fn a_volume_reaches_its_limits() {
 }
 
 #[test]
-fn writes_are_cheap_until_the_cache_is_full() {
+fn writes_are_fast_until_the_cache_is_full() {
     let model = Model::builtin("hdd").unwrap();
     let mut device = Device::new(&model, CAPACITY_BYTES);
     let write = |offset_bytes| Request { op: Op::Write, offset_bytes, length_bytes: 1 << 20 };
@@ -388,11 +389,11 @@ fn writes_are_cheap_until_the_cache_is_full() {
     }
     let reads_ns = time_for(&model, CAPACITY_BYTES, (0..1000).map(|index| read(index << 20, 1 << 20)));
     let share = end_ns as f64 / reads_ns as f64;
-    // The last 16 MiB are in the cache; the head had to come from where the first write was.
+    // The last 16 MiB are in the cache; the head had to return from the first write.
     assert!((0.96..1.04).contains(&share), "in the long run the platter sets the rate, as for reading: {share}");
 }
 
-/// A drive that is read from as well has to go to and fro, and a reader loses what the drive read on.
+/// With mixed reads and writes the head moves back and forth, and a reader loses the data read on.
 #[test]
 fn writes_move_the_head() {
     let model = Model::builtin("hdd").unwrap();
@@ -410,9 +411,9 @@ fn writes_move_the_head() {
         (end_ns, seeks)
     };
     let ((alone_ns, alone_seeks), (both_ns, both_seeks)) = (alternate(false), alternate(true));
-    // The cache takes 16 MiB; after that each write makes the head go there, and the next read makes it come back.
+    // The cache takes 16 MiB; after that each write moves the head, and the next read moves it back.
     assert!(alone_seeks <= 1 && both_seeks > 180, "{alone_seeks} {both_seeks}");
-    // Twice the bytes, and two seeks with half a turn each of some 8 ms and more.
+    // Twice the bytes, and two seeks with half a turn each, of 8 ms and more.
     assert!(both_ns > 2 * alone_ns + 180 * 2 * 8_000_000, "{alone_ns} {both_ns}");
 }
 
@@ -427,16 +428,16 @@ fn without_a_write_cache_each_write_waits_for_the_platter() {
         let write = Request { op: Op::Write, offset_bytes: page << 12, length_bytes: 4096 };
         end_ns = device.submit(&write, end_ns).end_ns;
     }
-    // 7200 turns a minute: the platter comes round once for each.
+    // 7200 turns per minute: the platter turns once for each.
     let turns = end_ns as f64 / (60e9 / 7200.0);
     assert!((99.0..101.5).contains(&turns), "{turns}");
 }
 
-/// Nothing asked for more than a turn: the head goes and writes. So it is there afterwards, and no longer where it was.
+/// After more than a turn without a request the drive writes: the head leaves its position for the written one.
 #[test]
-fn a_drive_writes_while_nothing_is_asked() {
+fn idle_drive_writes_its_cache() {
     let model = Model::builtin("hdd").unwrap();
-    // On average over the turn of the platter.
+    // On average over a turn of the platter.
     let near_the_write_ms = |pause_ns: u64| {
         let took = (0..50).map(|step| {
             let mut device = Device::new(&model, CAPACITY_BYTES);
@@ -453,7 +454,7 @@ fn a_drive_writes_while_nothing_is_asked() {
 }
 
 #[test]
-fn ascending_order_is_much_quicker_than_any_order() {
+fn ascending_order_is_much_faster_than_random_order() {
     let model = Model::builtin("hdd").unwrap();
     let mut pages: Vec<u64> = random_pages(5000).collect();
     let random_ns = time_for(&model, CAPACITY_BYTES, pages.iter().map(|page| read(page << 12, 4096)));
@@ -464,7 +465,7 @@ fn ascending_order_is_much_quicker_than_any_order() {
     assert_eq!(time_for(&model, CAPACITY_BYTES, std::iter::empty()), 0);
 }
 
-/// Regression: starting the machine again gave a volume its bursts back.
+/// Regression: a restart of the machine refilled the bursts of a volume.
 #[test]
 fn a_restart_gives_a_network_volume_no_tokens_back() {
     let after = |restarted: bool| {

@@ -1,4 +1,4 @@
-//! Models as text: what is written is read back, what is wrong is named.
+//! Models as TOML: a written model is read back, and errors name the mistake.
 
 use ahead_device::Model;
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ fn error(text: &str) -> String {
 }
 
 #[test]
-fn every_builtin_is_read_and_read_back() {
+fn every_builtin_survives_a_round_trip() {
     for name in Model::BUILTIN.into_iter().chain(Model::PAPERS) {
         let model = Model::builtin(name).unwrap();
         assert_eq!(model.name(), name);
@@ -23,7 +23,7 @@ fn every_builtin_is_read_and_read_back() {
 }
 
 #[test]
-fn a_users_own_model_may_be_short() {
+fn custom_model_may_omit_optional_fields() {
     let model = Model::from_toml(HDD).unwrap();
     assert_eq!((model.channels(), model.scheduler(), model.nr_requests()), (1, "mq-deadline", 64));
     assert_eq!(model.bandwidth_bytes_per_s(), 100e6);
@@ -32,7 +32,7 @@ fn a_users_own_model_may_be_short() {
 
 /// Regression: a volume with 128 requests in service had a queue of 64.
 #[test]
-fn a_queue_has_room_for_all_that_is_served_at_once() {
+fn queue_has_room_for_all_requests_in_service() {
     let cloud = "kind = \"cloud\"\nlatency_us = 500\niops = 3000\nmb_per_s = 100\n";
     for (more, nr_requests) in
         [("", 128), ("outstanding = 256\n", 256), ("outstanding = 2\n", 64), ("nr_requests = 32\n", 32)]
@@ -86,14 +86,14 @@ fn figures_that_contradict_each_other_are_refused() {
 }
 
 #[test]
-fn serde_checks_as_well() {
+fn serde_applies_the_same_checks() {
     assert!(toml::from_str::<Model>(HDD).is_ok());
     let error = toml::from_str::<Model>(&HDD.replace("5400", "-1")).unwrap_err();
     assert!(error.message().contains("rpm must be a number from 1000 to 30000"), "{error}");
 }
 
 #[test]
-fn text_of_any_size_is_refused_in_time() {
+fn oversized_text_is_refused_quickly() {
     assert!(error(&"#".repeat(1 << 20)).contains("at most 65536 bytes"));
 }
 
@@ -104,7 +104,7 @@ proptest! {
     }
 
     #[test]
-    fn no_change_to_a_model_makes_it_or_a_disk_of_it_panic(
+    fn no_change_to_a_model_causes_a_panic(
         name in prop::sample::select(Model::BUILTIN.to_vec()),
         line in 0usize..40,
         value in prop_oneof![any::<f64>().prop_map(|x| format!("{x:e}")), any::<i64>().prop_map(|x| x.to_string()), (0i64..5000).prop_map(|x| x.to_string())],

@@ -148,7 +148,7 @@ impl Access {
         }
     }
 
-    /// A fault of a mapping of the whole file, likewise.
+    /// A fault of a mapping of the whole file; the file is open once.
     pub fn fault(page: Page, file_pages: u64, found: Found) -> Access {
         let by = By::Fault { advice: Advice::Normal, huge: false, executable: false, first: 0, end: file_pages };
         Access { by, ..Access::read(page, 1, found) }

@@ -15,7 +15,7 @@ pub struct Description {
     pub name: &'static str,
     /// Its arguments, in parentheses after the name.
     pub arguments: &'static [Argument],
-    /// What it does, in one line.
+    /// Its function, in one line.
     pub summary: &'static str,
     /// Its source: a paper, a kernel, or a program.
     pub source: &'static str,

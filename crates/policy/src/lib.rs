@@ -18,8 +18,8 @@
 //! their order, except for pages that are cached already. If the accessed page is still absent afterwards, the driver reads it
 //! alone.
 //!
-//! A policy must never do I/O, read a clock, start a thread, log, request a page beyond the file, or panic on any sequence of
-//! accesses.
+//! A policy must never do I/O, read a clock, start a thread or log. It must never request a page beyond the file, or
+//! panic on any sequence of accesses.
 //!
 //! ```
 //! use ahead_policy::{Access, Found, Policy, Requests, named, testing::Cache};
@@ -154,7 +154,7 @@ pub use view::{Limits, Memory, Queue, View};
 
 /// An algorithm that decides what to read ahead. One object serves all open files of a machine.
 pub trait Policy: Send {
-    /// The accesses and events that it wants to receive besides absent and marked pages.
+    /// The accesses and events that the policy receives, in addition to absent and marked pages.
     fn wants(&self) -> Wants {
         Wants::default()
     }
@@ -162,6 +162,6 @@ pub trait Policy: Send {
     /// An access of a program to a page.
     fn access(&mut self, access: &Access, view: &dyn View, requests: &mut Requests);
 
-    /// Something else has happened.
+    /// An event other than an access.
     fn event(&mut self, _event: &Event, _view: &dyn View, _requests: &mut Requests) {}
 }

@@ -5,7 +5,7 @@ use ahead_model::DeviceDescription;
 /// The parameters of a policy.
 #[derive(Clone, Debug, Default)]
 pub struct Parameters {
-    /// The description of the disk. Only some policies use it; they document that.
+    /// The description of the disk. Only some policies use it; their documentation says so.
     pub device: DeviceDescription,
     /// Maximum number of unread pages over all files; `None`: a share of the memory, depending on the policy.
     pub budget_pages: Option<u64>,

@@ -1,4 +1,4 @@
-//! One file per algorithm, each with its story.
+//! One file per algorithm. Each file begins with a description of its algorithm.
 
 pub mod advise;
 pub mod ahead;

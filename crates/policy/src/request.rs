@@ -112,9 +112,10 @@ impl Requests {
     }
 }
 
-/// The folios that Linux allocates for a request, and the marked one. They are as large as the request's order, the alignment, and the
-/// end of the request and of the file permit (`page_cache_ra_order` in mm/readahead.c, since 5.18).
-/// If a page of a large folio is cached already, the rest of the request is read in single pages, except cached ones.
+/// The folios that Linux allocates for a request, and the marked one (`page_cache_ra_order` in mm/readahead.c, since
+/// 5.18). Their size is limited by the request's order, by the alignment, and by the end of the request and of the
+/// file. If a page of a large folio is cached already, the rest of the request is read in single pages, except cached
+/// ones.
 ///
 /// `largest` is the file system's limit as a power of two, `file_pages` the length of the file.
 pub fn folios(

@@ -1,15 +1,15 @@
-//! A table of states by opening.
+//! A table of states by open file.
 
 use crate::OpenId;
 
-/// What a policy remembers of each opening.
+/// The states that a policy keeps, one for each open file.
 #[derive(Clone, Debug, Default)]
 pub struct States<S> {
     states: Vec<S>,
 }
 
 impl<S: Clone + Default> States<S> {
-    /// The state of an opening; a fresh one if nothing is known of it.
+    /// The state of an open file; a new one if the file is unknown.
     pub fn of(&mut self, open: OpenId) -> &mut S {
         let index = open.0 as usize;
         if index >= self.states.len() {
@@ -18,7 +18,7 @@ impl<S: Clone + Default> States<S> {
         &mut self.states[index]
     }
 
-    /// Forgets an opening: its number may be given out again.
+    /// Removes the state of an open file: its number may be reused.
     pub fn forget(&mut self, open: OpenId) {
         if let Some(state) = self.states.get_mut(open.0 as usize) {
             *state = S::default();

@@ -1,4 +1,4 @@
-//! Our own policy, read by read: what it asks for, and what it leaves alone.
+//! The policy `ahead`, read by read: which pages it requests, and which it does not.
 
 use ahead_policy::testing::Cache;
 use ahead_policy::{
@@ -19,7 +19,7 @@ struct Reader {
     policy: Box<dyn Policy>,
     cache: Cache,
     device: DeviceDescription,
-    /// Everything that was asked for, in its order.
+    /// All requests, in order.
     asked: Vec<(Page, u64)>,
     misses: u64,
 }
@@ -63,7 +63,8 @@ impl Reader {
         self.fault_around(page, 1);
     }
 
-    /// A fault that maps what is there of the aligned group of pages around it; gives one after the last page in a row.
+    /// A fault that maps the cached pages of the aligned group around its page; returns one after the last consecutive
+    /// page.
     fn fault_around(&mut self, page: Page, around: u64) -> Page {
         let by =
             By::Fault { advice: Advice::Normal, huge: false, executable: false, first: 0, end: self.cache.file_pages };
@@ -83,31 +84,31 @@ impl Reader {
     }
 }
 
-/// Pages of a file in no order (a linear congruential generator of full period over a power of two).
+/// Pages of a file in random order (a linear congruential generator of full period over a power of two).
 fn scattered(file_pages: u64) -> impl Iterator<Item = Page> {
     assert!(file_pages.is_power_of_two());
     std::iter::successors(Some(12_345 % file_pages), move |page| Some((page * 1_664_525 + 1_013_904_223) % file_pages))
 }
 
 #[test]
-fn random_reads_over_a_file_without_room_get_nothing_more() {
+fn random_reads_of_a_file_beyond_the_budget_get_only_requested_pages() {
     let mut reader = Reader::new(SSD, 1 << 24);
     scattered(1 << 24).take(1000).for_each(|page| reader.read(page, 1));
     assert!((1000..1020).contains(&reader.asked_pages()), "{}", reader.asked_pages());
 }
 
 #[test]
-fn random_reads_over_a_file_that_fits_bring_it_while_they_wait() {
+fn random_reads_of_a_file_within_the_budget_fetch_it_during_waits() {
     let file_pages = 1 << 14;
     let mut reader = Reader::new(SSD, file_pages);
     scattered(file_pages).take(file_pages as usize).for_each(|page| reader.read(page, 1));
-    // As many misses as the file takes to be transferred, in accesses.
+    // As many misses as accesses fit into the time of transferring the file.
     let least = file_pages / SSD.pages_per_access();
     assert!(reader.misses < least, "{} misses, {least} accesses' worth", reader.misses);
 }
 
 #[test]
-fn a_disk_that_serves_one_at_a_time_reads_groups_around_misses() {
+fn serial_disk_reads_groups_around_misses() {
     let disk = DeviceDescription {
         access_ns: 12_000_000,
         bandwidth_bytes_per_s: 150e6,
@@ -116,7 +117,7 @@ fn a_disk_that_serves_one_at_a_time_reads_groups_around_misses() {
         ..DeviceDescription::WU_2010
     };
     let (file_pages, group) = (1 << 14, disk.pages_per_access());
-    // 37 accesses' worth of transfer; nothing is read in vain before an eighth of them.
+    // The transfer takes 37 accesses. No useless page is read before an eighth of them.
     let worth = file_pages / group;
     let mut reader = Reader::new(disk, file_pages);
     let mut places = scattered(file_pages);
@@ -124,10 +125,10 @@ fn a_disk_that_serves_one_at_a_time_reads_groups_around_misses() {
     assert_eq!(reader.asked_pages(), reader.misses);
     for page in places.take(file_pages as usize) {
         reader.read(page, 1);
-        // At most half of the disk's time is in vain.
+        // At most half of the disk's time is wasted.
         assert!(reader.asked_pages() <= reader.misses * (group + 1));
     }
-    // Each group is missed once, besides those misses that were waited for first.
+    // Each group is missed once, in addition to the misses before reading begins.
     assert!(reader.misses <= worth + 1 + worth / 8, "{}", reader.misses);
 }
 
@@ -156,7 +157,7 @@ fn files_read_only_at_their_first_pages_are_detected() {
 
 /// Regression: a stream counted absent pages as ahead, and the reader missed them page by page.
 #[test]
-fn missed_page_is_not_counted_as_under_way() {
+fn missed_page_is_not_counted_as_in_flight() {
     let mut reader = Reader::new(SSD, 1 << 14);
     (0..40).for_each(|block| reader.read(4 * block, 4));
     (reader.cache, reader.misses) = (Cache::new(1 << 14, 32), 0);
@@ -164,7 +165,7 @@ fn missed_page_is_not_counted_as_under_way() {
     assert_eq!(reader.misses, 1);
 }
 
-/// Regression: one file took the whole budget, and another file got only the pages that it asked for.
+/// Regression: one file took the whole budget, and another file got only its requested pages.
 #[test]
 fn first_stream_leaves_other_streams_their_share() {
     let parameters = Parameters { device: SSD, budget_pages: Some(64), ..Parameters::default() };
@@ -194,7 +195,8 @@ fn a_small_mapped_file_is_read_whole_at_its_first_fault() {
     assert_eq!(reader.misses, 1);
 }
 
-/// Regression: no page was read ahead before the fourth miss, though the disk transfers the file in the time of one miss.
+/// Regression: no page was read ahead before the fourth miss, although the disk transfers the file in the time of one
+/// miss.
 #[test]
 fn small_file_costs_one_wait() {
     let mut reader = Reader::new(SSD, SSD.pages_per_access());
@@ -203,7 +205,7 @@ fn small_file_costs_one_wait() {
 }
 
 #[test]
-fn the_first_faults_are_read_around_where_the_file_fits() {
+fn first_faults_of_a_file_within_the_budget_are_read_around() {
     for (file_pages, fits) in [(1 << 14, true), (1 << 24, false)] {
         let mut reader = Reader::new(SSD, file_pages);
         reader.fault(1000);
@@ -228,9 +230,9 @@ fn missing_pages_of_a_run_are_fetched_at_once() {
     assert_eq!(reader.misses - before, 1);
 }
 
-/// The distance grew only after the wait: what it should have brought was asked for one access time too late.
+/// Regression: the distance grew only after the wait, so the additional pages were requested one access time too late.
 #[test]
-fn a_reader_that_must_wait_looks_farther_ahead_before_it_does() {
+fn distance_grows_before_the_reader_waits() {
     let asked_at_third = |locked: bool| {
         let mut reader = Reader::new(SSD, 1 << 14);
         (0..2).for_each(|read| reader.read(4 * read, 4));
@@ -254,9 +256,9 @@ fn a_small_file_is_read_whole_from_its_first_page_on() {
     assert_eq!(reader.asked_pages(), 1);
 }
 
-/// Readers who went backwards in turn took each other's places.
+/// Regression: readers that went backwards in turn took each other's streams.
 #[test]
-fn readers_that_begin_near_each_other_keep_their_own_steps() {
+fn readers_that_begin_near_each_other_keep_separate_steps() {
     for apart in [64, 4096] {
         let mut reader = Reader::new(SSD, 1 << 16);
         for block in 0..15 {
@@ -264,13 +266,13 @@ fn readers_that_begin_near_each_other_keep_their_own_steps() {
                 reader.read(stream * apart - 4 * (block + 1), 4);
             }
         }
-        // Three accesses each until the pattern has shown.
+        // Three accesses each until the pattern is confirmed.
         assert!(reader.misses <= 4 * 4, "{apart}: {} misses", reader.misses);
     }
 }
 
 #[test]
-fn gaps_are_read_along_where_a_request_costs_more() {
+fn gaps_are_read_if_a_request_costs_more() {
     let rationed = DeviceDescription { request_ns: 333_000, ..SSD };
     for (device, bridges) in [(SSD, false), (rationed, true)] {
         let mut reader = Reader::new(device, 1 << 14);
@@ -291,10 +293,10 @@ fn blocks_of_several_faults_are_steps() {
     assert!(reader.misses <= 12, "{}", reader.misses);
 }
 
-/// Regression: if gaps are read along, the pages that a fault mapped around it were still taken for unread, and many pages
-/// were never asked for.
+/// Regression: if gaps are read, the pages that a fault mapped around its page still counted as unread, and many pages
+/// were never requested.
 #[test]
-fn mapped_records_with_gaps_are_read_along_whole() {
+fn mapped_records_with_gaps_are_read_completely() {
     let rationed = DeviceDescription { request_ns: 333_000, ..SSD };
     let mut reader = Reader::new(rationed, 1 << 14);
     let mut mapped = 0;
@@ -316,8 +318,8 @@ fn usual_run_length_is_read_at_its_first_page() {
     assert!(reader.asked_pages() < 1800, "{}", reader.asked_pages());
 }
 
-/// Gaps are read along only if the disk transfers them sooner than the reader would wait for each record.
-/// Regression: useless read-ahead made the waits longer, these waits counted as the records' waits, and so read-ahead went on.
+/// Gaps are read only if the disk transfers them in less time than the reader would wait for each record. Regression:
+/// useless read-ahead made the waits longer. These waits counted as the records' waits, so read-ahead continued.
 #[test]
 fn gaps_of_a_skipping_reader_are_read_if_that_is_faster() {
     let gaps = [3, 12, 7, 1, 9, 4, 14, 2, 11, 6];
@@ -339,7 +341,7 @@ fn abandoned_patterns_raise_the_start_threshold() {
     for place in scattered(1 << 14).take(1000) {
         (0..2).for_each(|page| reader.read(1024 * place + 1 + page, 1));
     }
-    // Two pages each, and little of what would follow.
+    // Two pages each, and few of the pages after them.
     assert!(reader.asked_pages() < 2300, "{}", reader.asked_pages());
 }
 
@@ -355,6 +357,6 @@ fn the_budget_holds_over_all_files() {
     }
     let read: u64 = 50 * 4;
     let asked: u64 = requests.take().iter().map(|request| request.pages).sum();
-    // A stream may have one access ahead, whatever the others have.
+    // A stream may have one access ahead, whatever the other streams have.
     assert!((read + 90..=read + 100 + 50 * 4).contains(&asked), "{asked}");
 }

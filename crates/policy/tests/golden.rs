@@ -1,10 +1,10 @@
-//! What Linux 6.18.44 decided on ext4, read from its tracepoints (`readahead:*`), on cold files: a table per case of
-//! what the program did and what the kernel asked for.
+//! Decisions of Linux 6.18.44 on ext4, read from its tracepoints (`readahead:*`), on cold files: a table per case with
+//! the program's calls and the kernel's requests.
 
 use ahead_policy::testing::Cache;
 use ahead_policy::{Access, Advice, By, Event, FileId, Found, OpenId, Policy, Request, Requests, named};
 
-/// A program that reads by the rules of the kernel's `filemap_read`, over a cache where everything arrives at once.
+/// A program that reads by the rules of the kernel's `filemap_read`, over a cache in which all requests arrive at once.
 struct Reader {
     policy: Box<dyn Policy>,
     cache: Cache,
@@ -54,7 +54,7 @@ impl Reader {
                 _ => page,
             };
             if found == Found::Absent {
-                // It is there now: the kernel looks again.
+                // The page is cached now: the kernel looks it up again.
                 page = match self.cache.found(page) {
                     Found::Present { folio, marked } => {
                         if marked {
@@ -84,7 +84,7 @@ impl Reader {
         self.access(Access { by, ..Access::fault(page, 0, found) });
     }
 
-    /// First page, folio order, pages and pages after the mark of each request since the last time.
+    /// First page, folio order, pages, and pages after the mark, of each request since the last call.
     fn decisions(&mut self) -> Vec<(u64, u8, u64, u64)> {
         let asked = std::mem::take(&mut self.asked);
         let after_mark = |request: &Request| request.mark.map_or(0, |mark| request.first + request.pages - mark);
@@ -122,7 +122,7 @@ fn reads_of_64_kib_with_the_classic_window() {
 }
 
 #[test]
-fn random_reads_and_a_second_one_in_a_row() {
+fn random_reads_and_a_consecutive_second_read() {
     let mut reader = Reader::new("linux-6.18", 2048, FILE_PAGES);
     [5000, 100, 7000, 101].into_iter().for_each(|page| reader.read(page, 1));
     assert_eq!(reader.decisions(), [(5000, 0, 1, 0), (100, 0, 1, 0), (7000, 0, 1, 0), (101, 0, 1, 0)]);
@@ -158,12 +158,12 @@ fn faults_read_around_from_a_program_on_and_huge() {
 fn sequential_faults() {
     let mut reader = Reader::new("linux-6.18", 32, FILE_PAGES);
     (0..100).for_each(|page| reader.fault(page, Advice::Normal, false));
-    // Around page 0 is what follows it, and the mark is on its last quarter.
+    // The window around page 0 is the pages after it, and the mark is on its last quarter.
     assert_eq!(reader.decisions()[..3], [(0, 0, 32, 8), (32, 2, 32, 32), (64, 4, 32, 32)]);
 }
 
 #[test]
-fn without_read_ahead_each_page_is_read_by_itself() {
+fn without_read_ahead_each_page_is_read_alone() {
     let mut reader = Reader::new("linux-6.18", 0, FILE_PAGES);
     reader.read(0, 16);
     assert_eq!(reader.decisions(), (0..16).map(|page| (page, 0, 1, 0)).collect::<Vec<_>>());
@@ -178,7 +178,7 @@ fn an_explicit_request_is_cut() {
 }
 
 #[test]
-fn random_advice_reads_exactly_what_is_wanted() {
+fn random_advice_reads_exactly_the_requested_pages() {
     let mut reader = Reader::new("linux-6.18", 32, FILE_PAGES);
     reader.event(&Event::Advised { open: OpenId(0), file: FileId(0), advice: Advice::Random });
     reader.read(0, 16);

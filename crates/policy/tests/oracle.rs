@@ -1,4 +1,4 @@
-//! `oracle` looks at each access that will come a few times at most, and again at what it has lost.
+//! `oracle` searches each future access a few times at most, and searches lost pages again.
 
 use ahead_policy::testing::Cache;
 use ahead_policy::{
@@ -9,7 +9,7 @@ use std::cell::Cell;
 
 const FILE: FileId = FileId(0);
 
-/// A cache that counts how often it is asked for a page: what every search does at each step.
+/// A cache that counts the lookups of pages: every search makes one at each step.
 struct Counting {
     cache: Cache,
     steps: Cell<u64>,
@@ -51,7 +51,7 @@ fn oracle(future: impl Iterator<Item = Page>) -> Box<dyn Policy> {
     named("oracle").unwrap().build(&Parameters { future, ..Parameters::default() }).unwrap()
 }
 
-/// Reads a file of `pages` pages, all of them cached, `passes` times; gives the steps per access.
+/// Reads a file of `pages` cached pages `passes` times; returns the steps per access.
 fn steps_for_each_access(pages: u64, passes: u64, free_pages: u64) -> f64 {
     let mut cache = Cache::new(pages, 32);
     cache.memory = Memory { free_pages, ..Memory::default() };
@@ -67,7 +67,7 @@ fn steps_for_each_access(pages: u64, passes: u64, free_pages: u64) -> f64 {
     view.steps.get() as f64 / (pages * passes) as f64
 }
 
-/// Regression: at each access the oracle searched as far as memory allows, and found no absent page.
+/// Regression: at each access the oracle searched to the limit of memory, and found no absent page.
 #[test]
 fn cached_pages_are_not_searched_again_at_each_access() {
     for (pages, passes, free_pages) in [(4096, 4, 1 << 18), (16_384, 4, 1 << 18), (16_384, 4, 256), (64, 400, 64)] {

@@ -1,4 +1,4 @@
-//! Properties of every policy, for all accesses and events: it never panics, and never asks for a page that is not in the
+//! Properties of every policy, for all accesses and events: a policy never panics, and never requests a page beyond the
 //! file.
 
 use ahead_policy::testing::Cache;
@@ -7,7 +7,7 @@ use ahead_policy::{
 };
 use proptest::prelude::*;
 
-/// What may happen to a policy.
+/// An action on a policy.
 #[derive(Clone, Debug)]
 enum Happens {
     Reads { open: u32, first: Page, pages: u64 },
@@ -49,7 +49,7 @@ fn happens(file_pages: u64) -> impl Strategy<Value = Happens> {
     ]
 }
 
-/// Rows of accesses as programs make them, with other things in between.
+/// Sequences of accesses as programs make them, with other events between them.
 fn story() -> impl Strategy<Value = (u64, u64, u8, Vec<Happens>)> {
     (1..3000u64, 0..300u64, 0..10u8).prop_flat_map(|(file_pages, window_pages, order)| {
         let row = (0..file_pages, 1..20u64, 1..30u64, -40..40i64).prop_map(move |(first, pages, count, step)| {
@@ -109,7 +109,7 @@ fn check(name: &str, file_pages: u64, window_pages: u64, order: u8, story: &[Hap
                 Some(Event::Mapped { open: OpenId(open), by, file, first, pages, before: 0, mapped: pages })
             }
             Happens::Memory { free_pages, inactive_pages, added_pages } => {
-                // What was added never becomes less.
+                // The number of added pages never decreases.
                 let added_pages = cache.memory.added_pages + added_pages;
                 cache.memory = ahead_policy::Memory { free_pages, inactive_pages, added_pages, ..cache.memory };
                 None
@@ -134,7 +134,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
-    fn nothing_beyond_the_file_is_asked_for((file_pages, window_pages, order, story) in story()) {
+    fn no_page_beyond_the_file_is_requested((file_pages, window_pages, order, story) in story()) {
         for policy in CATALOGUE {
             let name = match policy.arguments.len() {
                 0 => policy.name.to_owned(),
@@ -146,7 +146,7 @@ proptest! {
     }
 }
 
-/// A page is found again where its folio says it is.
+/// A page is found again at the position that its folio gives.
 #[test]
 fn a_call_is_measured_in_bytes() {
     let access = Access::read(3, 2, ahead_policy::Found::Absent);

@@ -1,4 +1,4 @@
-//! What was wrong once.
+//! Regressions of the policies: each test names the earlier error.
 
 use ahead_policy::testing::Cache;
 use ahead_policy::{Access, Advice, By, Call, Event, FileId, Found, OpenId, Page, Policy, Request, Requests, named};
@@ -24,7 +24,7 @@ impl Driver {
         assert!(requests.is_empty());
     }
 
-    /// Carries out what the policy asks for at this access; all of it arrives at once.
+    /// Executes the policy's requests at this access; all pages arrive at once.
     fn access(&mut self, access: Access) -> Vec<(Page, u64)> {
         let mut requests = Requests::default();
         self.policy.access(&access, &self.cache, &mut requests);
@@ -33,7 +33,7 @@ impl Driver {
         list.iter().map(|request| (request.first, request.pages)).collect()
     }
 
-    /// A call, page by page; what was asked for during it.
+    /// A call, page by page; returns its requests.
     fn read(&mut self, offset_bytes: u64, length_bytes: u64) -> Vec<(Page, u64)> {
         let (first, end) = (offset_bytes / 4096, (offset_bytes + length_bytes).div_ceil(4096));
         let mut asked = Vec::new();
@@ -72,14 +72,14 @@ impl Driver {
     }
 }
 
-/// Pages so far apart that no read-around reaches from one to the next.
+/// Pages with distances that no read-around bridges.
 fn far_apart(count: u64) -> impl Iterator<Item = Page> {
     (0..count).map(|index| (index * 7919 + 64) % (FILE_PAGES / 128) * 128)
 }
 
-/// The pages that a fault mapped cancelled the miss of the same fault.
+/// Regression: the pages that a fault mapped cancelled the miss of the same fault.
 #[test]
-fn random_faults_end_read_around_in_7_2_and_never_did_in_6_18() {
+fn random_faults_end_read_around_in_7_2_but_not_in_6_18() {
     let mut driver = Driver::new("linux-7.2", 32);
     let around = far_apart(300).map(|page| driver.fault(page).len()).collect::<Vec<_>>();
     assert_eq!((around[..100].iter().sum::<usize>(), around[100..].iter().sum::<usize>()), (100, 0));
@@ -87,26 +87,26 @@ fn random_faults_end_read_around_in_7_2_and_never_did_in_6_18() {
     assert_eq!(far_apart(300).map(|page| driver.fault(page).len()).sum::<usize>(), 300);
 }
 
-/// Faults were taken for reads of one page.
+/// Regression: faults were handled like reads of one page.
 #[test]
 fn a_fault_of_2_6_23_reads_around_the_page() {
     let mut driver = Driver::new("linux-2.6.23", 32);
     assert_eq!(driver.fault(1000), [(984, 32)]);
 }
 
-/// The reader was never known to be sequential.
+/// Regression: the reader never counted as sequential.
 #[test]
 fn roudiers_second_read_is_asynchronous() {
     let mut driver = Driver::new("roudier", 0);
     driver.read(0, 65536);
     let asked = driver.read(65536, 65536);
-    // While pages are there, the next eight are asked for.
+    // While pages are cached, the next eight are requested.
     assert!(asked.iter().filter(|(_, pages)| *pages == 8).count() >= 1, "{asked:?}");
 }
 
-/// The window was not made smaller for a page that should have been read ahead.
+/// Regression: a page that was evicted after read-ahead did not make the window smaller.
 #[test]
-fn a_first_read_of_2_2_asks_for_three_pages_more() {
+fn first_read_of_2_2_requests_three_more_pages() {
     let mut driver = Driver::new("linux-2.2", 0);
     let found = driver.cache.found(0);
     assert_eq!(driver.access(Access::read(0, 16, found)), [(0, 1), (1, 3)]);
@@ -115,28 +115,28 @@ fn a_first_read_of_2_2_asks_for_three_pages_more() {
     assert_eq!(driver.access(Access::read(0, 16, found)), [(0, 1), (1, 17)]);
 }
 
-/// The second read within a page was taken for a seek.
+/// Regression: the second read within a page counted as a seek.
 #[test]
 fn reads_of_1_kib_keep_the_windows_of_2_6() {
     let mut driver = Driver::new("linux-2.6", 32);
     let asked: Vec<(Page, u64)> = (0..400).flat_map(|index| driver.read(index * 1024, 1024)).collect();
     let pages: u64 = asked.iter().map(|(_, pages)| pages).sum();
-    // A hundred pages, and two windows ahead at most, in few requests.
+    // A hundred pages, and at most two windows ahead, in few requests.
     assert!(asked.len() <= 10 && (100..=100 + 96).contains(&pages), "{asked:?}");
 }
 
-/// A read that left one page out (102 after 100) was taken for a sequential read.
+/// Regression: a read that skipped one page (102 after 100) counted as a sequential read.
 #[test]
-fn a_page_that_is_left_out_is_a_seek_in_2_6_23() {
+fn skipped_page_is_a_seek_in_2_6_23() {
     let mut driver = Driver::new("linux-2.6.23", 32);
     assert_eq!(driver.read(100 * 4096, 4096), [(100, 1)]);
     assert_eq!(driver.read(102 * 4096, 4096), [(102, 1)]);
     assert_eq!(driver.read(103 * 4096, 4096), [(103, 4)]);
 }
 
-/// After a cached page the policy read the rest of the window, and not the whole window again.
+/// Regression: after a cached page the policy read the rest of the window, instead of the whole window again.
 #[test]
-fn a_window_of_6_12_begins_again_behind_a_cached_page() {
+fn window_of_6_12_restarts_after_a_cached_page() {
     for (name, end) in [("linux-6.12", 8 + 32), ("linux-6.18", 32)] {
         let mut driver = Driver::new(name, 32);
         driver.read(8 * 4096, 4096);
@@ -146,7 +146,7 @@ fn a_window_of_6_12_begins_again_behind_a_cached_page() {
     }
 }
 
-/// The distance of a stream with many waits and no further reads overflowed.
+/// Regression: the distance of a stream with many waits and no further reads overflowed.
 #[test]
 fn any_number_of_waits_does_not_panic() {
     let mut driver = Driver::new("ahead", 32);
@@ -154,13 +154,13 @@ fn any_number_of_waits_does_not_panic() {
     for _ in 0..200 {
         driver.event(&Event::Waited { open: OpenId(0), file: FileId(0), page: 0, wait_ns: 1 });
     }
-    // The second page is there; the next ones are asked for, and no more of them than the file has.
+    // The second page is cached; the next pages are requested, but none beyond the end of the file.
     let asked = driver.read(4096 * 4, 4096);
     assert!(asked.iter().all(|(first, pages)| first + pages <= FILE_PAGES), "{asked:?}");
 }
 
-/// Found by a trace: the file's end cuts the window of 2048 pages to 512, and all of these would lie before the window's
-/// mark.
+/// Regression, found by a trace: the file's end cuts the window of 2048 pages to 512. All of these pages would be
+/// before the window's mark.
 #[test]
 fn request_after_a_cached_page_at_eof_has_no_mark_in_6_18() {
     let mut cache = Cache::new(5120, 2048);
@@ -183,10 +183,10 @@ fn request_after_a_cached_page_at_eof_has_no_mark_in_6_18() {
     assert_eq!(found, [(ahead_policy::Folio::single(4609), true)]);
 }
 
-/// Found by a trace: after a cached page the kernel marks the last page of the file, though the mark of the uncut window
-/// lies beyond it.
+/// Regression, found by a trace: after a cached page the kernel marks the last page of the file, although the mark of
+/// the uncut window is beyond that page.
 #[test]
-fn a_window_of_single_pages_is_marked_before_the_file_s_end_if_a_page_was_cached() {
+fn single_page_window_has_its_mark_before_eof_if_a_page_was_cached() {
     let rest = Some(ahead_policy::Rest { whole: false, look_ahead: 1 });
     let request = Request { first: 5029, pages: 91, mark: None, rest, ..Request::of(FileId(0)) };
     let marked = |is_cached: fn(u64) -> bool| {
@@ -197,7 +197,7 @@ fn a_window_of_single_pages_is_marked_before_the_file_s_end_if_a_page_was_cached
     assert_eq!(marked(|_| false), []);
 }
 
-/// The policies of 2.6 and 2.6.23 ignored advice on the whole file.
+/// Regression: the policies of 2.6 and 2.6.23 ignored advice on the whole file.
 #[test]
 fn advice_changes_the_window_of_2_6() {
     for name in ["linux-2.6", "linux-2.6.23"] {
@@ -216,7 +216,7 @@ fn advice_changes_the_window_of_2_6() {
     }
 }
 
-/// They ignored explicit requests, too.
+/// Regression: these policies ignored explicit requests, too.
 #[test]
 fn an_explicit_request_is_read_in_steps_of_2_mib() {
     for name in ["linux-2.6", "linux-2.6.23"] {
@@ -237,9 +237,9 @@ fn an_explicit_request_is_read_in_steps_of_2_mib() {
     }
 }
 
-/// The policy of 2.4 had no helper for sequential mappings.
+/// Regression: the policy of 2.4 did not handle sequential mappings.
 #[test]
-fn a_sequential_mapping_of_2_4_gets_its_next_window_half_way() {
+fn sequential_mapping_of_2_4_gets_its_next_window_at_the_middle() {
     for (name, first, asks) in [("linux-2.4", 0, true), ("linux-2.4", 64, true), ("linux-2.2", 0, false)] {
         let mut driver = Driver::new(name, 32);
         let mut asked = Vec::new();
@@ -251,28 +251,28 @@ fn a_sequential_mapping_of_2_4_gets_its_next_window_half_way() {
             driver.policy.event(&mapped, &driver.cache, &mut requests);
             asked.extend(requests.take().iter().map(|request| (page, request.first, request.pages)));
         }
-        // The place in the file is calculated with the mapping's first page added twice.
+        // The position in the file is calculated with the mapping's first page added twice.
         let expected = [(first + 16, 2 * first + 32, 32), (first + 48, 2 * first + 64, 32)];
         assert_eq!(asked, if asks { expected.to_vec() } else { vec![] }, "{name}");
     }
 }
 
-/// Through a mapping with the advice MADV_RANDOM, 2.4 reads no cluster.
+/// In a mapping with the advice MADV_RANDOM, 2.4 reads no cluster.
 #[test]
-fn a_random_mapping_of_2_4_gets_the_page_alone() {
+fn random_mapping_of_2_4_gets_only_the_page() {
     let mut driver = Driver::new("linux-2.4", 32);
     let by = By::Fault { advice: Advice::Random, huge: false, executable: false, first: 0, end: FILE_PAGES };
     assert_eq!(driver.access(Access { by, ..Access::fault(100, FILE_PAGES, Found::Absent) }), []);
     assert_eq!(driver.access(Access::fault(100, FILE_PAGES, Found::Absent)), [(96, 16)]);
 }
 
-/// Reads that came before their turn began a separate stream.
+/// Regression: reads out of order began a separate stream.
 #[test]
 fn reads_out_of_order_belong_to_one_stream_of_zfs() {
     let mut driver = Driver::new("zfetch", 0);
     let order = [0, 2, 1, 4, 3, 6, 5, 8, 7, 10, 9];
     let asked: Vec<_> = order.iter().flat_map(|block| driver.read(block * 65536, 65536)).collect();
-    // Each page once, up to beyond the last block, most of it ahead.
+    // Each page once, up to beyond the last block, most of them ahead.
     let end = asked.iter().map(|(first, pages)| first + pages).max();
     assert!(end > Some(11 * 16 + 64), "{asked:?}");
     assert!(driver.read(11 * 65536, 65536).iter().all(|(first, _)| *first > 12 * 16), "{asked:?}");

@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn wait_for_range_brings_absent_pages_and_is_short_at_the_end() {
+    fn wait_for_range_reads_absent_pages_and_is_short_at_eof() {
         let Some(file) = cold_file(MIB) else { return };
         let mut scratch = [0; 64 << 10];
         assert_eq!(wait_for_range(&file, 512 << 10, &mut scratch).unwrap(), scratch.len());

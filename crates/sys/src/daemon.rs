@@ -52,9 +52,9 @@ pub fn set_io_flusher() -> Result<()> {
 
 /// Runs pending softirqs in the calling thread.
 ///
-/// The kernel finishes a block request that a thread completes in a softirq, and leaves that to `ksoftirqd`. A real-time thread
-/// keeps that ordinary thread off its processor. The kernel has no call for running softirqs, but runs them whenever it enables
-/// them again, for example at the end of any change to a socket.
+/// The kernel finishes a block request that a thread completes in a softirq, and leaves that to `ksoftirqd`. A
+/// real-time thread keeps that ordinary thread off its processor. The kernel has no call for running softirqs. It runs
+/// them whenever it enables them again, for example at the end of any change to a socket.
 #[derive(Debug)]
 pub struct Softirqs {
     socket: OwnedFd,

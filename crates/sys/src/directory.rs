@@ -68,8 +68,8 @@ impl Directory {
         }
     }
 
-    /// A path through the descriptor (`/proc/self/fd/N`): valid in this process while this value lives, wherever the directory is
-    /// moved.
+    /// A path through the descriptor (`/proc/self/fd/N`): valid in this process while this value lives, even if the
+    /// directory is moved.
     pub fn descriptor_path(&self) -> PathBuf {
         descriptor_path(&self.handle)
     }
@@ -477,7 +477,7 @@ mod tests {
         assert_eq!(path_of(&opened).unwrap(), file.canonicalize().unwrap());
     }
 
-    /// The owner of a directory cannot pass off another directory as one that was just created in it.
+    /// The owner of a directory cannot present another directory as one that was just created in it.
     #[test]
     fn directory_that_is_not_new_is_refused() {
         let (home, directory) = home();

@@ -22,7 +22,7 @@ pub enum Error {
     Unsupported {
         /// The operation.
         what: String,
-        /// What is missing.
+        /// The missing feature or condition.
         why: String,
     },
     /// A system call failed.
@@ -55,8 +55,8 @@ impl Error {
         Error::NotPermitted { what: what.into(), remedy: "run it as root (sudo ahead …)".into() }
     }
 
-    /// `what` failed because `path` cannot be written. Below `/run` this happens to every user but root; in a container with a
-    /// read-only `/run`, to root, too.
+    /// `what` failed because `path` cannot be written. Below `/run` this happens to every user except root; in a
+    /// container with a read-only `/run`, to root, too.
     pub fn unwritable(what: impl Into<String>, path: &Path, source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::PermissionDenied => Error::needs_root(what),

@@ -96,8 +96,9 @@ pub fn file(fd: impl AsFd) -> Result<()> {
 /// `EXT4_IOC_CLEAR_ES_CACHE`, `_IO('f', 40)` in fs/ext4/ext4.h (Linux 5.4).
 const EXT4_IOC_CLEAR_ES_CACHE: libc::c_ulong = 0x6628;
 
-/// Evicts ext4's cached block map of a file (also of ext2 and ext3 mounted by ext4), so that the next read looks the blocks up
-/// again. Does nothing for other file systems: they have no such cache, or cannot evict it. Needs the file's owner or root.
+/// Evicts ext4's cached block map of a file (also of ext2 and ext3 mounted by ext4). The next read looks the blocks up
+/// again. Does nothing for other file systems: they have no such cache, or cannot evict it. Needs the file's owner or
+/// root.
 pub fn block_map(fd: impl AsFd) -> Result<()> {
     // SAFETY: the request takes no argument.
     if unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), EXT4_IOC_CLEAR_ES_CACHE, 0) } == 0 {

@@ -49,7 +49,7 @@ pub struct Identity {
     pub groups: Vec<u32>,
 }
 
-/// What the child does between fork and exec.
+/// The steps of the child between fork and exec.
 #[derive(Clone)]
 pub struct Setup {
     /// Paths to execute, tried in order, as execvp(3) tries the directories of `PATH`.

@@ -1,5 +1,5 @@
-//! The processes that use a file, a directory or a device: for messages when a device cannot be detached. Only the kernel knows
-//! all users.
+//! The processes that use a file, a directory or a device: for messages when a device cannot be detached. Only the
+//! kernel knows all of these processes.
 //!
 //! Mapped files (`/proc/PID/maps`) are not searched: reading that file waits for a lock that a process holds while it waits for
 //! a disk. Detaching one disk must not wait for another. A running program is found by its executable.

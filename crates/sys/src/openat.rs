@@ -140,8 +140,8 @@ impl Handle {
         self.reopen_as(OFlags::NONBLOCK | OFlags::NOCTTY)
     }
 
-    /// Opens the directory for reading if it lies on a disk ([`is_on_disk`]). Listing any other directory may run code of a
-    /// driver or daemon, trigger a mount or query another machine, and loads no metadata from a disk.
+    /// Opens the directory for reading if it lies on a disk ([`is_on_disk`]). Listing any other directory loads no
+    /// metadata from a disk. It may run code of a driver or daemon, trigger a mount or query another machine.
     pub fn reopen_directory(&self) -> Result<OwnedFd> {
         let is_directory = rustix::fs::FileType::from_raw_mode(self.stat.st_mode).is_dir();
         if !is_directory || !is_on_disk(self.file_system_magic()?) {

@@ -25,8 +25,8 @@ pub fn own_cpu() -> Cpu {
     cpu(libc::RUSAGE_SELF)
 }
 
-/// Bytes that this process has read from devices, all its threads: read-ahead that it caused included, what was cached excluded. Counted in
-/// blocks of 512 bytes (getrusage(2), `ru_inblock`).
+/// Bytes that all threads of this process have read from devices. Includes the read-ahead that the reads caused, and
+/// excludes cached data. Counted in blocks of 512 bytes (getrusage(2), `ru_inblock`).
 pub fn own_read_bytes() -> u64 {
     const BLOCK_BYTES: u64 = 512;
     u64::try_from(usage(libc::RUSAGE_SELF).ru_inblock).unwrap_or(0) * BLOCK_BYTES

@@ -1,8 +1,8 @@
 //! Timeouts for calls to file systems that may not answer.
 //!
-//! A system call on a network or FUSE file system blocks until its server answers, and the mount table may contain such file
-//! systems of any user. Calls to file systems that may not answer are therefore made in a separate thread, which is abandoned
-//! after a timeout. Its system call ends with the process at the latest: such waits are killable.
+//! A system call on a network or FUSE file system blocks until its server answers. The mount table may contain such
+//! file systems of any user. Calls to file systems that may not answer are therefore made in a separate thread, which
+//! is abandoned after a timeout. Its system call ends with the process at the latest: such waits are killable.
 
 use crate::{Error, Result};
 use std::path::Path;

@@ -1,6 +1,7 @@
 //! XFS inodes by ranges of numbers (`XFS_IOC_BULKSTAT`, Linux 5.3).
 //!
-//! XFS keeps its metadata in its own buffers, which no read of the block device fills. A query for a range of inodes makes it
+//! XFS keeps its metadata in private buffers, which no read of the block device fills. A query for a range of inodes
+//! makes it
 //! read ahead: the blocks of up to 32 chunks at once, each chunk as one request. The results are ignored; later `open` and
 //! `stat` calls need the buffers that the query has filled.
 

@@ -1,4 +1,5 @@
-//! The format of a trace: what programs read, what the kernel's read-ahead decided, and everything that a decision depends on.
+//! The format of a trace: the reads of programs, the decisions of the kernel's read-ahead, and all inputs of these
+//! decisions.
 //!
 //! ```text
 //!     observer ──▶ Record … ──▶ Writer ──▶ trace file ──▶ Reader ──▶ Record … ──▶ Validator ──▶ comparison, replay

@@ -21,7 +21,7 @@ pub struct Header {
 pub struct Trailer {
     /// Number of records.
     pub records: u64,
-    /// Events lost because the observer's buffer was full. A trace with losses proves nothing.
+    /// Events lost because the observer's buffer was full. A trace with losses is no evidence.
     pub lost: u64,
 }
 

@@ -139,7 +139,7 @@ mod tests {
         of_device(&system, &mounts::parse(table.as_bytes()).unwrap(), Path::new("/dev/x"), device)
     }
 
-    /// Regression: the first mount in the table was taken although it was a single file, covered, or read-only.
+    /// Regression: the first mount in the table was used although it was a single file, covered, or read-only.
     #[test]
     fn writable_mount_is_preferred() {
         let home = tempfile::tempdir().unwrap();
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(targets(&disks, table, DeviceNumber::new(8, 2)).unwrap().number, DeviceNumber::new(8, 0));
     }
 
-    /// Regression: a FUSE mount, whose source any user may choose, was taken for a mount from that device.
+    /// Regression: a FUSE mount, whose source any user may choose, counted as a mount from that device.
     #[test]
     fn fuse_source_is_not_taken_for_a_device() {
         let disks: [Disk; 1] = [("sda", (8, 0), &[], "")];
@@ -201,7 +201,7 @@ mod tests {
         assert!(target.notes[0].contains("nothing is mounted from"), "{:?}", target.notes);
     }
 
-    /// Regression: only the disk that it was mounted from led to a btrfs.
+    /// Regression: a btrfs was found only from the disk in its mount entry.
     #[test]
     fn every_member_leads_to_its_btrfs() {
         let (home, system) = machine(&[("sda", (8, 0), &[], ""), ("sdb", (8, 16), &[], "")]);

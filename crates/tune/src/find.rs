@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn mapped_device_has_its_own_window() {
+    fn mapped_device_has_a_separate_window() {
         let target = one("1 0 253:0 / / rw - xfs /dev/mapper/vg-data rw\n", "/", &[]);
         assert_eq!(
             (target.number, target.kind, target.name.as_str()),
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn network_and_fuse_file_systems_have_their_own_window() {
+    fn network_and_fuse_file_systems_have_separate_windows() {
         for (fs_type, source, kind) in [
             ("nfs4", "server:/export", Kind::Network),
             ("fuse.sshfs", "me@host:", Kind::Fuse),

@@ -7,8 +7,8 @@
 //!
 //! Only our own changes are undone: a window that another process has changed since stays, and so does a file that is not ours.
 //! The earlier value is the value before our first change, or the value that another process has set between two of our
-//! changes. A window has one state and one rule, whichever path leads to it ([`state`]). Callers hold the machine-wide lock: a
-//! window that another process has set temporarily would be taken for a permanent choice.
+//! changes. A window has one state and one rule, whichever path leads to it ([`state`]). Callers hold the machine-wide
+//! lock: without it, a window that another process has set temporarily would count as a permanent choice.
 
 mod files;
 mod state;

@@ -1,7 +1,7 @@
 //! The page cache below a target, which may answer in place of its disk.
 //!
-//! A loop device without direct I/O reads through the page cache of its backing file, which can be evicted. What a FUSE server has
-//! cached is unknown; a measurement on FUSE is reported as doubtful.
+//! A loop device without direct I/O reads through the page cache of its backing file, which can be evicted. The cache
+//! of a FUSE server is unknown; a measurement on FUSE is reported as doubtful.
 
 use crate::{Kind, System, Target};
 use ahead_sys::{evict, openat};
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 /// A cache below a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LowerCache {
-    /// No cache but the target's own, which is evicted in any case.
+    /// No cache except the target's page cache, which is evicted in any case.
     None,
     /// The page cache of this file.
     File(PathBuf),

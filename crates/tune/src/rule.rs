@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn other_identities_have_their_own_keys() {
+    fn other_identities_have_separate_keys() {
         let mapped = Identity::Attribute { name: "dm/uuid".into(), value: "LVM-x".into() };
         assert!(last_line(&mapped).contains(r#", ATTR{dm/uuid}=="LVM-x", ATTR{queue/read_ahead_kb}="512""#));
         let on = |on_partition| Identity::FileSystem { uuid: "12-34".into(), on_partition };

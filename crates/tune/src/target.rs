@@ -1,4 +1,4 @@
-//! A backing device, whose window governs what is mounted from it.
+//! A backing device, whose window governs all file systems that are mounted from it.
 //!
 //! The number is always the superblock's, from the mount table. On btrfs stat(2) reports another number for each subvolume, and
 //! the window of the disk below has no effect. For stacked devices (LVM, RAID, encryption) the top one counts, because the page

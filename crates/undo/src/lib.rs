@@ -286,7 +286,7 @@ impl Guard {
         self.undo_once()
     }
 
-    /// Gives up the change without undoing it: the note stays, for `restore` or for a process that took it over.
+    /// Leaves the change without undoing it: the note stays, for `restore` or for a process that took the change over.
     pub fn leave(mut self) {
         self.note = None;
     }
@@ -420,7 +420,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&file).unwrap(), "512\n");
     }
 
-    /// Regression: a value that the kernel had rounded was taken for another process's.
+    /// Regression: a value that the kernel had rounded counted as a value of another process.
     #[test]
     fn setting_that_the_kernel_rounded_is_restored() {
         let home = tempfile::tempdir().unwrap();

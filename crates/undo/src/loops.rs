@@ -23,7 +23,7 @@ pub struct Loop {
 }
 
 impl Loop {
-    /// Detaches now and reports what failed.
+    /// Detaches now and returns the error.
     pub fn detach(self) -> Result<()> {
         self.guard.undo()
     }

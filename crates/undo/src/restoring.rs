@@ -7,9 +7,9 @@
 //!     ended        undone                                     undone
 //! ```
 //!
-//! If a running process has set the same setting after the ended one, or to the same value, the setting and the note stay for
-//! now. Otherwise the value would change under the running process, and that process would finally restore the value of the ended
-//! one. A setting that was set before is restored to that value.
+//! A running process may have set the same setting after the ended one, or to the same value. Then the setting and the
+//! note stay for now. Otherwise the value would change under the running process, and that process would finally
+//! restore the value of the ended one. A setting that was set before is restored to that value.
 
 use super::reverting::undo_action;
 use super::{Action, NOTES, Note, Outcome, ProcessId, TEMPORARY, remove_note};
@@ -41,7 +41,7 @@ pub fn restore_settings() -> Result<Vec<Restored>> {
     restore_settings_in(Path::new(NOTES))
 }
 
-/// Whether [`restore_settings`] has anything to restore.
+/// Whether [`restore_settings`] would restore a setting.
 pub fn has_abandoned_settings() -> Result<bool> {
     let is_one = |note: &Note| matches!(note.action, Action::SetFile { .. }) && is_abandoned(note);
     Ok(notes()?.iter().any(|(_, note)| is_one(note)))

@@ -1,8 +1,8 @@
 //! Counts hits and misses under the kernel's read-ahead, which does not report them: probes the cache before each call.
 //!
-//! `cachestat` finds pages that are cached or in flight, `mincore` only those that have arrived. Adjacent absent pages of a call are one
-//! miss: the kernel reads them with one request, and the others are present when the reader reaches them. Adjacent pages in flight are one
-//! wait. The engine of a policy counts in the same way.
+//! `cachestat` finds pages that are cached or in flight, `mincore` only pages that have arrived. Adjacent absent pages of a call are one
+//! miss. The kernel reads these pages with one request, and all but the first are present when the reader reaches them. Adjacent pages in
+//! flight are one wait. The engine of a policy counts in the same way.
 
 use crate::Result;
 use ahead_policy::PAGE_BYTES;

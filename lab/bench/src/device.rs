@@ -1,4 +1,4 @@
-//! The device below the files: the source of its request counts, and its own buffer.
+//! The device below the files: counts its requests, and empties its buffer.
 
 use crate::Result;
 use ahead_disk::{Client, DiskInfo};
@@ -84,7 +84,7 @@ impl Device {
         }
     }
 
-    /// Why the times of the device are not reliable, if they are not.
+    /// Why the times of the device are not reliable; `None`: they are reliable.
     pub fn warning(&self) -> Option<&str> {
         match self {
             Device::Emulated(disk) if disk.beyond_rig => disk.beyond_rig_why.as_deref(),
@@ -97,7 +97,7 @@ fn has_counts(device: &DeviceNumber) -> bool {
     diskstats::reads(*device).is_ok()
 }
 
-/// The block devices of a mount. Files of btrfs have a number that is not a device's, and may lie on several devices.
+/// The block devices of a mount. Files of btrfs have a device number that belongs to no device, and may lie on several devices.
 fn devices_of_mount(mount: &Mount) -> Vec<DeviceNumber> {
     let members = bdi::btrfs_members(Path::new("/sys"), mount);
     if !members.is_empty() {

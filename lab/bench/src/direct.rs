@@ -1,4 +1,4 @@
-//! Measures the throughput of the disk: reads all of a variant's files, past the page cache, by long reads at a constant queue depth.
+//! Measures the throughput of the disk: reads all files of a variant, past the page cache, by long reads at a constant queue depth.
 //!
 //! No read-ahead can be faster on these files. Their position matters: the inner tracks of a rotating disk are half as fast.
 
@@ -20,7 +20,7 @@ use std::time::Instant;
 
 /// Length of a read, bytes: longer than the longest request of any disk, so that each request has its full length.
 const PIECE_BYTES: u64 = 1 << 20;
-/// Queue depth: the disk has the next reads while the processor completes the last.
+/// Queue depth: the disk has the next reads while the processor completes the last one.
 const DEPTH: usize = 4;
 
 /// A sequence of files from which each thread takes the next piece.
@@ -74,7 +74,7 @@ impl<'a> PieceQueue<'a> {
     }
 }
 
-/// Reads the files of a variant, whatever the pattern of its readers.
+/// Reads the files of a variant, independent of the pattern of its readers.
 ///
 /// Errors: a file system without direct reads; a read failed; `stop` was set.
 pub(crate) fn run(variant: &Variant, files: &[HeldFile], stop: &AtomicBool) -> Result<Observed> {
@@ -108,7 +108,7 @@ mod tests {
     use crate::files::Files;
     use ahead_sim::Stream;
 
-    /// Regression: a truncated file gave a rate without meaning.
+    /// Regression: a truncated file gave a meaningless rate.
     #[test]
     fn truncated_file_is_an_error() {
         let home = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();

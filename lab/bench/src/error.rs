@@ -5,7 +5,7 @@ use std::path::PathBuf;
 /// Result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a job did not run, or not to its end.
+/// Why a job did not run, or did not end.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Not permitted, not supported, or a system call failed.
@@ -52,7 +52,7 @@ pub enum Error {
         /// Bytes that stay cached.
         cached_bytes: u64,
     },
-    /// The files were there at the beginning.
+    /// The files existed at the start of the job, and are missing now.
     #[error("{} vanished during the measurement: {why}", path.display())]
     Vanished {
         /// The directory of the files.
@@ -60,7 +60,7 @@ pub enum Error {
         /// The call that failed, or the reason.
         why: String,
     },
-    /// A job has an error.
+    /// The description of a job has an error.
     #[error("{0}")]
     Job(String),
     /// `stop` was set.

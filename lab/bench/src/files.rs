@@ -32,9 +32,10 @@ use std::time::{Duration, Instant};
 const PIECE_BYTES: usize = 1 << 20;
 /// A file system needs one byte in this many besides the data (extents, inodes, commits of a journal).
 const SPARE_SHARE: u64 = 64;
-/// Timeout of evicting a file: its last writes or reads may still be in flight, and other processors may hold pages in their per-CPU lists.
+/// Timeout for the eviction of a file. Its last writes or reads may be in flight, and other processors may hold its pages in per-CPU
+/// lists.
 const EVICT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Descriptors for each file: the held one, that of its reader, that of a clairvoyant policy, and a spare one; and descriptors besides the
+/// Descriptors for each file: the held one, that of its reader, that of a clairvoyant policy, and a spare one. Descriptors besides the
 /// files. Most systems allow 1024, and more on request (`ulimit -Hn`).
 const DESCRIPTORS_PER_FILE: u64 = 4;
 const DESCRIPTORS: u64 = 256;
@@ -48,18 +49,18 @@ pub struct Files {
     tree: Tree,
     mount: Option<Mount>,
     device: Device,
-    /// Whether cachestat reports no page of them (see [`lacks_cachestat`]).
+    /// Whether cachestat reports none of the cached pages (see [`lacks_cachestat`]).
     lacks_cachestat: bool,
 }
 
-/// The directory of the files. Drop removes it with them, also after a lazy unmount or a rename of the directory above.
+/// The directory of the files. Drop removes both, also after a lazy unmount or a rename of the parent directory.
 #[derive(Debug)]
 struct Tree {
     above: Directory,
     name: OsString,
     directory: Directory,
     identity: FileIdentity,
-    /// For `ahead restore` after a SIGKILL; on a normal exit nothing is left to undo.
+    /// For `ahead restore` after a SIGKILL; after a normal exit nothing remains to be undone.
     _note: Option<Guard>,
 }
 
@@ -77,7 +78,7 @@ impl Tree {
     }
 
     fn is_in_place(&self) -> bool {
-        // Before Linux 5.8 mounts are found by path, which may lead to another mount now.
+        // Before Linux 5.8 mounts are found by path, and the path may lead to another mount by now.
         self.above.holds(&self.name, self.identity) && mounts::of_open(&self.above).is_ok_and(|mount| mount.is_some())
     }
 }
@@ -86,7 +87,7 @@ impl Drop for Tree {
     fn drop(&mut self) {
         // A tree that cannot be removed stays where the user sees it.
         if !self.above.remove_tree(&self.name, self.identity).unwrap_or(false) {
-            // Renamed by its owner: at least its space is freed.
+            // The owner has renamed the tree: clearing it frees at least its space.
             let _ = self.directory.clear();
         }
     }
@@ -111,7 +112,8 @@ impl ExtraFile<'_> {
 
 impl Drop for ExtraFile<'_> {
     fn drop(&mut self) {
-        // After a failure it is removed with the tree, as are the renamed files that FUSE and NFS keep of an open one.
+        // After a failure the file is removed with the tree. FUSE and NFS rename a removed file that is open; the tree's removal covers
+        // it too.
         let _ = self.tree.remove_file(OsStr::new(EXTRA));
     }
 }
@@ -160,22 +162,22 @@ impl Files {
         &self.held
     }
 
-    /// The directory that they were made in, for messages: it may have been renamed.
+    /// The directory of the files, for messages: another process may have renamed it.
     pub fn directory(&self) -> &Path {
         self.tree.directory.path()
     }
 
-    /// The mount of the files.
+    /// The mount that holds the files.
     pub fn mount(&self) -> Option<&Mount> {
         self.mount.as_ref()
     }
 
-    /// The file with the kernel's read-ahead window for them.
+    /// The file with the kernel's read-ahead window for these files.
     pub fn window(&self) -> Option<PathBuf> {
         bdi::governing_mount(Path::new("/sys"), self.mount()?).map(|(_, file)| file)
     }
 
-    /// The device below them.
+    /// The device below the files.
     pub fn device(&self) -> &Device {
         &self.device
     }
@@ -188,15 +190,15 @@ impl Files {
         self.device.restart()
     }
 
-    /// Whether cachestat reports no page of them (see [`lacks_cachestat`]).
+    /// Whether cachestat reports none of the cached pages (see [`lacks_cachestat`]).
     pub(crate) fn lacks_cachestat(&self) -> bool {
         self.lacks_cachestat
     }
 
-    /// Checks that the files are still at their path. Open files could be measured and removed in any case, but a user who has unmounted or
-    /// removed them wants the job to end.
+    /// Checks that the files are still at their path. Open files can be measured and removed in any case. But a user who has unmounted or
+    /// removed the files wants the job to end.
     ///
-    /// Errors: they are not.
+    /// Errors: the files are not at their path.
     pub(crate) fn check_place(&self) -> Result<()> {
         match self.tree.is_in_place() {
             true => Ok(()),
@@ -208,7 +210,7 @@ impl Files {
         Error::Vanished { path: self.directory().to_owned(), why }
     }
 
-    /// Replaces an error by [`Error::Vanished`] where the files are not there any more.
+    /// Replaces an error by [`Error::Vanished`] if the files do not exist any more.
     pub fn explain(&self, error: Error) -> Error {
         let is_there =
             |(number, identity): (usize, &FileIdentity)| self.tree.directory.holds(&file_name(number), *identity);
@@ -251,7 +253,7 @@ fn allow_descriptors(files: u64) -> Result<()> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let Some(before) = current.filter(|current| *current < needed) else { return Ok(()) };
     let allowed = maximum.map_or(needed, |maximum| needed.min(maximum));
-    // A refused limit is no error by itself: the old one may suffice.
+    // A refused limit is no error by itself: the previous limit may suffice.
     let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(allowed), maximum });
     match if raised.is_ok() { allowed } else { before } {
         allowed if allowed > files => Ok(()),
@@ -266,8 +268,8 @@ fn allow_descriptors(files: u64) -> Result<()> {
 /// Magic number of overlayfs (linux/magic.h).
 const OVERLAYFS: u64 = 0x794c_7630;
 
-/// On an overlay the pages belong to files of a layer, and cachestat asks the overlay's files, which have none. A mapping is of the layer's
-/// file, so mincore does see the pages.
+/// Whether cachestat reports none of the cached pages. On an overlay the pages belong to files of a layer. cachestat queries the
+/// overlay's files, which have no pages. A mapping is of the layer's file, so mincore reports the pages.
 pub(crate) fn lacks_cachestat(directory: &Path) -> bool {
     Directory::open(directory).is_ok_and(|open| magic(&open, directory).is_ok_and(|magic| magic == OVERLAYFS))
 }
@@ -345,7 +347,7 @@ fn write_file(tree: &Directory, name: &OsStr, bytes: u64, seed: u64, stop: &Atom
 
 fn make_cold(held: &HeldFile, lacks_cachestat: bool) -> Result<()> {
     let failed = |e| Error::io(format!("open {}", held.path().display()), e);
-    // Opened again: FUSE then drops the cached pages of the file.
+    // Open again: FUSE then drops the cached pages of the file.
     let file = held.open_again(File::options().read(true)).map_err(failed)?;
     let bytes = held.length_bytes().map_err(failed)?;
     let began = Instant::now();
@@ -403,7 +405,7 @@ mod tests {
         }
     }
 
-    /// Regression: the error for /proc was too little space, and files in memory were made before they were refused.
+    /// Regression: the error for /proc was too little space, and files in memory were made before the job refused them.
     #[test]
     fn file_system_without_a_disk_gets_no_file() {
         for directory in ["/proc", "/sys", "/dev/shm"] {
@@ -413,7 +415,7 @@ mod tests {
         }
     }
 
-    /// Regression: each run opened and truncated files by path, so that the owner of the directory could let root truncate any file by a
+    /// Regression: each run opened and truncated files by path. So the owner of the directory could make root truncate any file by a
     /// symbolic link.
     #[test]
     fn tree_replaced_by_symbolic_links_leads_to_no_other_file() {

@@ -1,4 +1,4 @@
-//! A gate that opens when all readers wait at it. Unlike a barrier it can be cancelled, because the kernel may refuse a thread.
+//! A gate that opens when all readers wait at it. Unlike a barrier, the gate can be cancelled, because the kernel may refuse a thread.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -21,7 +21,7 @@ impl Gate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the gate opens; `false`: it was cancelled.
+    /// Waits until the gate opens; `false`: the gate was cancelled.
     pub fn wait(&self) -> bool {
         let mut state = self.lock();
         state.waiting += 1;
@@ -30,7 +30,7 @@ impl Gate {
         decided.unwrap_or_else(PoisonError::into_inner).is_open == Some(true)
     }
 
-    /// Opens the gate when `readers` threads wait. Calls `before` at the last moment, and returns its value.
+    /// Opens the gate when `readers` threads wait. Calls `before` right before the opening, and returns its value.
     pub fn open<T>(&self, readers: usize, before: impl FnOnce() -> T) -> T {
         let waited = self.changed.wait_while(self.lock(), |state| state.waiting < readers);
         let mut state = waited.unwrap_or_else(PoisonError::into_inner);

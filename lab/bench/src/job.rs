@@ -63,7 +63,7 @@ impl Variant {
         self.parts().map(of).max().unwrap_or(0)
     }
 
-    /// All future accesses, if readers take turns call by call; file numbers are the indices in the parts.
+    /// All future accesses, for readers that take turns call by call; file numbers are the indices in the parts.
     pub fn future(&self) -> Arc<[(FileId, Page)]> {
         foretell(self.readers.iter().map(|parts| parts.iter().flat_map(Part::pages)))
     }

@@ -50,7 +50,7 @@ impl Sizes {
         Sizes { file_bytes, block_bytes, streams: STREAMS.to_vec(), count: ACCESSES, seed: 1 }
     }
 
-    /// Checks the sizes for a job: otherwise it would have other blocks or longer files than these.
+    /// Checks the sizes for a job. Without the check, the job would have other blocks or longer files than the given ones.
     ///
     /// Errors: the blocks of the job have to be whole pages; a file is shorter than a block.
     pub fn check(&self, job: &str) -> Result<(), String> {
@@ -109,7 +109,7 @@ pub fn named(name: &str, sizes: &Sizes) -> Option<Job> {
     Some(Job { name, variants })
 }
 
-/// Touches every page of a file from front to back, and copies it into a buffer.
+/// Accesses every page of a file from front to back, and copies it into a buffer.
 fn mmapit(sizes: &Sizes) -> Vec<Variant> {
     let pages = Sizes { block_bytes: PAGE_BYTES, ..sizes.clone() };
     let stream = Stream { mapped: true, ..pages.stream(Pattern::Sequential) };
@@ -147,7 +147,7 @@ fn streams(sizes: &Sizes) -> Vec<Variant> {
 /// Single blocks in random order.
 fn random(sizes: &Sizes) -> Vec<Variant> {
     let stream = Stream { most_blocks: sizes.count, ..sizes.stream(Pattern::Random) };
-    // `count` blocks, also of a file that has fewer.
+    // `count` blocks, also of a file with fewer blocks.
     let blocks = (stream.file_pages / stream.block_pages).max(1);
     let stream = Stream { passes: sizes.count.div_ceil(blocks), ..stream };
     vec![Variant::of_one("pread", stream), Variant::of_one("mmap", Stream { mapped: true, ..stream })]
@@ -156,7 +156,7 @@ fn random(sizes: &Sizes) -> Vec<Variant> {
 fn patterns(sizes: &Sizes) -> Vec<Variant> {
     let one = |name: &str, pattern| Variant::of_one(name, sizes.stream(pattern));
     let small = Sizes { file_bytes: sizes.file_bytes / SCAN_FILES, ..sizes.clone() };
-    // The first file is the large one of the other variants.
+    // The first file is the large file of the other variants.
     let part =
         |number: u64| Part { file: number as usize + 1, stream: small.stream(Pattern::Sequential), work: Work::None };
     let scan =

@@ -12,9 +12,9 @@
 //!                              Row: medians, spread, and the ratio to the first one of the same round
 //! ```
 //!
-//! A run is cold unless a warm one is asked for: its files are evicted, with a check, and an emulated disk gets its state after power-on.
-//! Nothing else on the machine is touched. With a policy the engine counts hits and misses. The kernel does not report them: an extra run,
-//! whose times do not count, probes the cache before each call.
+//! A run is cold unless the caller requests a warm one. The files of a cold run are evicted, with a check, and an emulated disk returns
+//! to its state after power-on. A run changes nothing else on the machine. With a policy the engine counts hits and misses. The kernel
+//! does not report these counts: an extra run, whose times do not count, probes the cache before each call.
 //!
 //! This crate must never leave its files on the disk ([`Files`]), fill a disk, or hide a run that was not cold.
 

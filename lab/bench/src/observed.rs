@@ -26,7 +26,7 @@ pub struct Observed {
     pub user_ns: u64,
     /// System time of the readers and the engine.
     pub system_ns: u64,
-    /// Hits, waits and misses, where they were counted.
+    /// Hits, waits and misses; `None` where they are not counted.
     pub found: Option<[u64; 3]>,
     /// Counters of the engine; `None` under the kernel.
     pub counters: Option<Counters>,
@@ -40,8 +40,8 @@ pub struct Observed {
     pub write_bytes: u64,
     /// Longest call.
     pub latency_most_ns: u64,
-    /// Time of each call, if they were kept.
+    /// Time of each call, if the caller wants the times.
     pub each_ns: Vec<u64>,
-    /// Samples, if the variant asks for them.
+    /// Samples, if the variant requests samples.
     pub timeline: Vec<Sample>,
 }

@@ -76,7 +76,7 @@ impl<'a> ReaderThread<'a> {
         }
     }
 
-    /// Runs all parts, one after the other.
+    /// Runs all parts in sequence.
     pub fn run(mut self, parts: &[Part]) -> Result<ReaderResult> {
         self.began = Instant::now();
         for part in parts {
@@ -162,7 +162,7 @@ impl<'a> ReaderThread<'a> {
         Ok(())
     }
 
-    /// Copies a mapped page into the buffer. `alone`: the operation touches this page only.
+    /// Copies a mapped page into the buffer. `alone`: the operation accesses only this page.
     fn touch(&mut self, open: OpenId, page: u64, alone: bool) -> Result<()> {
         self.probe_cache(open, page * PAGE_BYTES, PAGE_BYTES)?;
         let mut buffer = std::mem::take(&mut self.buffer);
@@ -179,7 +179,7 @@ impl<'a> ReaderThread<'a> {
                     }
                 };
                 let copied = mapping.copy((page * PAGE_BYTES) as usize, &mut buffer);
-                // SIGBUS carries no reason; a read does.
+                // SIGBUS has no reason; the error of a read has one.
                 copied.map_or_else(|| unreadable(file, page), Ok)?;
             }
         }
@@ -241,7 +241,7 @@ impl<'a> ReaderThread<'a> {
         }
     }
 
-    /// The program's own computing on the bytes.
+    /// The program's computing on the bytes.
     fn work(&mut self, part: &Part, bytes: usize) {
         if part.work == Work::Chars {
             let sum = self.buffer.iter().fold(0_u8, |sum, byte| black_box(sum.wrapping_add(*byte)));
@@ -250,7 +250,7 @@ impl<'a> ReaderThread<'a> {
         spin((part.stream.user_per_page_ns * bytes as f64 / PAGE_BYTES as f64) as u64);
     }
 
-    /// Adds a sample of the times so far, at equal distances of bytes, and at the end.
+    /// Adds a sample of the times so far, at equal distances in bytes, and at the end.
     fn sample(&mut self, last: bool) {
         if self.context.timeline && (last || self.result.read_bytes >= self.next_sample) {
             let cpu = usage::own_cpu();
@@ -267,7 +267,7 @@ impl<'a> ReaderThread<'a> {
     }
 }
 
-/// Why a page cannot be touched: an error of the disk, or the end of the file.
+/// Why a page cannot be accessed: an error of the disk, or the end of the file.
 fn unreadable(file: &File, page: u64) -> Result<usize> {
     let read = file.read_at(&mut [0], page * PAGE_BYTES).map_err(|e| Error::io("read", e))?;
     Err(Error::Job(match read {
@@ -276,7 +276,7 @@ fn unreadable(file: &File, page: u64) -> Result<usize> {
     }))
 }
 
-/// Adds the path of the file to an error: those of a failing disk do not name it.
+/// Adds the path of the file to an error: errors of a failing disk do not name the file.
 pub fn in_file(error: Error, path: &Path) -> Error {
     let with_path = |what: String, source| Error::Io { what: format!("{what}: {}", path.display()), source };
     match error {
@@ -287,14 +287,14 @@ pub fn in_file(error: Error, path: &Path) -> Error {
     }
 }
 
-/// A buffer for `count` times whose memory was touched before: a page fault in it would look like a slow read.
+/// A buffer for `count` times whose memory was accessed before. A page fault in the buffer would look like a slow read.
 fn faulted_buffer(count: usize) -> Vec<u64> {
     let mut room: Vec<u64> = (1..=count as u64).collect();
     room.clear();
     room
 }
 
-/// Computes for this time.
+/// Computes for the given time.
 fn spin(time_ns: u64) {
     let (began, time) = (Instant::now(), Duration::from_nanos(time_ns));
     while time_ns > 0 && began.elapsed() < time {

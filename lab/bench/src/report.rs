@@ -17,9 +17,9 @@ use std::path::PathBuf;
 pub struct Results {
     /// The directory of the files.
     pub directory: PathBuf,
-    /// The device below them, for people.
+    /// The device below the files, for people.
     pub device: String,
-    /// The kernel's window for them, KiB; `None` without a device.
+    /// The kernel's window for the files, KiB; `None` without a device.
     pub window_kb: Option<u64>,
     /// The description of the disk for policies; `None` if no policy ran.
     pub traits: Option<DeviceDescription>,

@@ -9,7 +9,7 @@ use crate::run::{Evicted, Method, ReadAhead, RunSettings, run};
 use ahead_policy::DeviceDescription;
 use std::sync::atomic::AtomicBool;
 
-/// What to measure, and how.
+/// The jobs and settings of a measurement.
 pub struct Plan<'a> {
     /// The job.
     pub job: &'a Job,
@@ -56,9 +56,9 @@ impl Plan<'_> {
     }
 }
 
-/// Runs everything, and calls `begin` before each run.
+/// Runs every combination, and calls `begin` before each run.
 ///
-/// Errors: that of the first run that failed; `stop` was set.
+/// Errors: the error of the first run that failed; `stop` was set.
 pub fn measure(plan: &Plan, mut begin: impl FnMut(Step)) -> Result<Vec<Row>> {
     let (variants, read_aheads) = (&plan.job.variants, plan.read_aheads);
     let mut observed: Vec<Vec<Vec<Observed>>> = vec![vec![Vec::new(); read_aheads.len()]; variants.len()];

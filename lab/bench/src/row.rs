@@ -9,7 +9,7 @@ use ahead_policy::PAGE_BYTES;
 use serde::Serialize;
 
 /// The result of a variant under a read-ahead. The time is the median, with its spread. Processor times and counts are those of the run
-/// with the median time; of an even number of runs, the faster of the middle two.
+/// with the median time. For an even number of runs, that is the faster of the middle two.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// The job.
@@ -18,7 +18,7 @@ pub struct Row {
     pub variant: String,
     /// The policy, `kernel` or `direct`.
     pub policy: String,
-    /// The window, or `n`, that was asked for, pages.
+    /// The requested window, or `n`, pages.
     pub pages: Option<u64>,
     /// Readers at the same time.
     pub streams: u64,
@@ -71,7 +71,7 @@ pub struct Row {
     /// Most bytes of the files that were evicted during a run, the extra counting run included; unused ones among them were read twice. Null
     /// without an observer.
     pub evicted_bytes: Option<u64>,
-    /// Samples of user and system time, if the variant asks for them.
+    /// Samples of user and system time, if the variant requests samples.
     pub timeline: Vec<Sample>,
 }
 
@@ -100,7 +100,7 @@ impl Row {
         first: &[Observed],
         counted: Option<&Observed>,
     ) -> Row {
-        // All from one run: medians of single figures would not add up.
+        // All figures from one run: medians of single figures would not add up.
         let median = median_run(runs);
         let time = |of: fn(&Observed) -> u64| median.map_or(0.0, |run| seconds(of(run)));
         let found = median.and_then(|run| run.found).or(counted.and_then(|run| run.found));

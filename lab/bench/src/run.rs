@@ -128,7 +128,7 @@ pub struct RunSettings<'a> {
     pub warm: bool,
     /// Probe the cache before each call, which takes time.
     pub probes_cache: bool,
-    /// The time of each call is kept.
+    /// Keep the time of each call.
     pub each: bool,
     /// Reports the bytes of the files that were evicted so far.
     pub evicted: Option<Evicted<'a>>,
@@ -184,8 +184,8 @@ pub fn run(variant: &Variant, settings: &RunSettings) -> Result<Observed> {
     Ok(observed)
 }
 
-/// Opens the files of a clairvoyant policy, and keeps them open. Such a policy numbers files by their index in the parts, and the engine by
-/// the order of opening; a policy can request pages of open files only.
+/// Opens the files of a clairvoyant policy, and keeps them open. Such a policy numbers files by their index in the parts. The engine
+/// numbers files by the order of opening. A policy can request pages of open files only.
 fn open_in_order(engine: &Engine, read_ahead: &ReadAhead, files: &Files) -> Result<Vec<Reader>> {
     let Method::Policy(choice) = &read_ahead.method else { return Ok(Vec::new()) };
     let known = if choice.description().needs_future() { files.held() } else { &[] };
@@ -196,7 +196,7 @@ fn open_in_order(engine: &Engine, read_ahead: &ReadAhead, files: &Files) -> Resu
     known.iter().map(open).collect()
 }
 
-/// Runs readers on files in their current cache state, under the kernel's read-ahead. Requests of the device are not counted.
+/// Runs readers on files in their current cache state, under the kernel's read-ahead. Does not count requests of the device.
 ///
 /// Errors: a read failed.
 pub fn run_under_kernel(readers: &[Vec<Part>], files: &[HeldFile], each: bool) -> Result<Observed> {
@@ -234,7 +234,7 @@ fn read_whole(held: &HeldFile) -> Result<()> {
     copied.map(drop).map_err(|e| Error::io(format!("read {}", held.path().display()), e))
 }
 
-/// Waits until all requested pages of a file have arrived: they count for this run.
+/// Waits until all requested pages of a file have arrived: these requests belong to this run.
 fn wait_for_requests(held: &HeldFile) -> Result<()> {
     let failed = |e| Error::io(format!("look at {}", held.path().display()), e);
     let (file, bytes) = (reopen(held)?, held.length_bytes().map_err(failed)?);
@@ -296,10 +296,10 @@ fn run_readers(readers: &[Vec<Part>], context: &ReaderContext) -> Result<Observe
     })
 }
 
-/// Lets this thread run before all others, if it may. While a reader waits for a processor, the kernel's read-ahead goes on, and the wait for
-/// the disk that is to be timed is gone. Several such readers would keep an emulated disk from the processors.
+/// Gives this thread priority over all others, if permitted. While a reader waits for a processor, the kernel's read-ahead continues, and
+/// the wait for the disk, which is to be measured, disappears. Several such readers would keep an emulated disk from the processors.
 fn run_first() {
-    // Without CAP_SYS_NICE it waits like others.
+    // Without CAP_SYS_NICE the thread waits like others.
     drop(daemon::set_fifo().or_else(|_| daemon::set_nice()));
 }
 

@@ -5,7 +5,7 @@ use serde::Serialize;
 /// Median, minimum and maximum of repeated measurements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
-    /// The middle value; of an even number the mean of the middle two.
+    /// The middle value; the mean of the middle two for an even number of values.
     pub median: f64,
     /// The smallest.
     pub min: f64,

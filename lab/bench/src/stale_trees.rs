@@ -1,5 +1,5 @@
-//! Removes files of jobs before the last boot. After a power cut a job's files are still there, and the notes in `/run` are lost. The next
-//! job in the same directory removes them.
+//! Removes files of jobs before the last boot. After a power cut a job's files are still on the disk, and the notes in `/run` are lost.
+//! The next job in the same directory removes these files.
 
 use ahead_sys::directory::Directory;
 use ahead_sys::openat;
@@ -8,14 +8,14 @@ use rustix::time::{ClockId, clock_gettime};
 use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
 
-/// Prefix of the names of trees; the process that made one follows, PID-START.
+/// Prefix of the names of trees; the process that made the tree follows, PID-START.
 pub(crate) const TREE_PREFIX: &str = "ahead-bench-";
 
 /// Permission bits of a tree, as set by [`Directory::create_directory`].
 const TREE_MODE: u32 = 0o700;
 
-/// Removes the trees in `above` that only a job before the last boot can have made: the name is that of a tree, its process does not
-/// exist, owner and mode are right, and the tree has not changed since the boot. Only on a local file system: on a shared one (NFS) a job
+/// Removes the trees in `above` that only a job before the last boot can have made. The tree's name has the prefix and its process does not
+/// exist. Owner and mode are right, and the tree has not changed since the boot. Only on a local file system: on a shared one (NFS) a job
 /// of another machine may be running.
 ///
 /// A tree that cannot be removed stays; the new job does not depend on it.
@@ -31,7 +31,7 @@ pub fn remove_stale_trees(above: &Directory) {
     }
 }
 
-/// The process that a tree is named after.
+/// The process whose id the tree's name has.
 fn maker(name: &OsStr) -> Option<ProcessId> {
     let (pid, start_ticks) = name.to_str()?.strip_prefix(TREE_PREFIX)?.split_once('-')?;
     Some(ProcessId { pid: pid.parse().ok()?, start_ticks: start_ticks.parse().ok()? })

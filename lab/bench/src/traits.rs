@@ -5,11 +5,12 @@ use ahead_policy::DeviceDescription;
 use rustix::io::Errno;
 use std::sync::atomic::AtomicBool;
 
-/// Shortest file that a disk is measured on, bytes. The disk's buffer (64 MiB is common) must not hold much of it: accesses would seem fast.
+/// Shortest file for a measurement of the disk, bytes. A disk's buffer (64 MiB is common) must hold only a small part of the file:
+/// accesses would seem fast.
 const SHORTEST_BYTES: u64 = 128 << 20;
 
-/// Measures the disk on the first file of a job, or on an extra file where the first is short. The second value is present where the disk
-/// cannot be measured: the reason why the default description is returned.
+/// Measures the disk on the first file of a job, or on an extra file where the first is short. If the disk cannot be measured, the second
+/// value is the reason, and the first value is the default description.
 ///
 /// Errors: a read failed; the files vanished; `stop` was set.
 pub fn measure_traits(files: &Files, stop: &AtomicBool) -> Result<(DeviceDescription, Option<String>)> {
@@ -17,7 +18,7 @@ pub fn measure_traits(files: &Files, stop: &AtomicBool) -> Result<(DeviceDescrip
     let is_short = first.length_bytes().is_ok_and(|bytes| bytes < SHORTEST_BYTES);
     let extra = match is_short.then(|| files.extra(SHORTEST_BYTES, stop)).transpose() {
         Err(error @ Error::Stopped) => return Err(error),
-        // Without space for it, the short file has to do.
+        // Without space for an extra file, the short file is used.
         extra => extra.unwrap_or(None),
     };
     let file = extra.as_ref().map_or(first, |extra| extra.held());
@@ -31,8 +32,8 @@ pub fn measure_traits(files: &Files, stop: &AtomicBool) -> Result<(DeviceDescrip
     }
 }
 
-/// Whether an error means that the disk cannot be measured, and not that it failed: the file is too short, its file system has no direct
-/// I/O, or asynchronous reads are forbidden.
+/// Whether an error means that the disk cannot be measured, and not that the disk failed. The reasons: the file is too short, its file
+/// system has no direct I/O, or asynchronous reads are forbidden.
 fn is_unsupported(error: &ahead_live::Error) -> bool {
     const NO_DIRECT_READS: [Errno; 5] = [Errno::INVAL, Errno::OPNOTSUPP, Errno::NOSYS, Errno::PERM, Errno::AGAIN];
     let code = match error {

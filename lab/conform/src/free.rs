@@ -1,5 +1,5 @@
-//! The free running comparison: the state of every open file, the content of the cache and the marks follow from the accesses of the programs
-//! and the decisions of the policy. The trace gives the accesses, removals from the cache, and additions by others.
+//! The free running comparison. The accesses of the programs and the policy's decisions give the state of every open file, the content of
+//! the cache and the marks. The trace supplies the accesses, removals from the cache, and additions by other processes.
 //!
 //! ```text
 //!     Read, Fault, Advice ──▶ walk page by page ──▶ the next decision that the policy takes
@@ -7,9 +7,9 @@
 //!     Sync, Async, Window, Exact ────────────────────────────▶ the decision that the kernel took
 //! ```
 //!
-//! After a mismatch the state is taken from the next record of the open file (`stale`), and this is counted; so are the folios of a decision
-//! where others were expected. The result of overlapping decisions is uncertain: the state is taken again, and the kernel's report decides on
-//! a mark.
+//! After a mismatch the next record of the open file supplies the state (`stale`), and this is counted. Folios that differ from the
+//! expected ones are replaced and counted in the same way. The result of overlapping decisions is uncertain: the next record supplies the
+//! state, and the kernel's report decides on a mark.
 //!
 //! | table | set | cleared |
 //! |---|---|---|
@@ -71,9 +71,9 @@ pub struct FreeRunning {
     /// The content of the kernel's cache.
     kernel_pages: Pages,
     states: FxHashMap<u32, State>,
-    /// Open files whose state must be taken from the trace.
+    /// Open files whose state must come from the trace.
     stale: FxHashSet<u32>,
-    /// The last record from which the state of an open file was taken.
+    /// The last record that supplied the state of an open file.
     taken: FxHashMap<u32, u64>,
     cursors: FxHashMap<u32, Cursor>,
     positions: Positions,
@@ -81,10 +81,10 @@ pub struct FreeRunning {
     last_records: FxHashMap<u32, u64>,
     /// For each file, the open file of the last fault, and the flags of the mapping.
     faulted: FxHashMap<u32, (u32, u32)>,
-    /// The pages that were mapped around a thread's fault, and the balance of misses before. If the fault itself follows, this did not
-    /// satisfy it.
+    /// The pages that were mapped around a thread's fault, and the previous balance of misses. If the fault itself follows, these pages
+    /// did not satisfy the fault.
     mapped: FxHashMap<u32, (u32, Range<Page>, u32)>,
-    /// The open file and the page of a thread's last fault: it comes again after a wait, and then ignores marks (`FAULT_FLAG_TRIED`).
+    /// The open file and the page of a thread's last fault: the fault repeats after a wait, and then ignores marks (`FAULT_FLAG_TRIED`).
     tried: FxHashMap<u32, (u32, Page)>,
     ledger: Ledger,
 }
@@ -184,7 +184,7 @@ impl FreeRunning {
         })
     }
 
-    /// Continues a decision. A state that was taken from the trace since its start does not include its effect.
+    /// Continues a decision. A state that the trace has supplied since the start of the decision does not include its effect.
     fn continue_decision(&mut self, task: u32) {
         if let Some(pending) = self.ledger.pending(task)
             && self.taken.get(&pending.by.open).is_some_and(|taken| *taken > pending.begun)
@@ -193,8 +193,8 @@ impl FreeRunning {
         }
     }
 
-    /// Ends a thread's decision. After a mismatch the kernel's state and pages count. After an overlap the place of its mark is uncertain: the
-    /// kernel reads the shared state several times.
+    /// Ends a thread's decision. After a mismatch the kernel's state and pages count. After an overlap the place of the decision's mark
+    /// is uncertain: the kernel reads the shared state several times.
     fn close(&mut self, task: u32) {
         let is_overlapped = self.ledger.is_overlapped(task);
         if let Some(pending) = self.ledger.pending(task) {
@@ -291,7 +291,7 @@ impl FreeRunning {
         }
     }
 
-    /// Restarts a read at this offset: it had waited for a lock. The state in the record of its start is an old one by now.
+    /// Restarts a read at this offset: the read had waited for a lock. The state in the record of its start is old by now.
     fn move_read(&mut self, task: u32, offset_bytes: u64) {
         if let Some(cursor) = self.cursors.get(&task).copied() {
             let length_bytes = cursor.end_bytes - cursor.offset_bytes;
@@ -309,7 +309,7 @@ impl FreeRunning {
             let reached = cursor.offset_bytes.saturating_add(result as u64);
             cursor.end = cursor.end.min(reached.div_ceil(PAGE_BYTES));
             self.cursors.insert(task, cursor);
-            // Only the first one counts: it may have caused the others.
+            // Only the first decision counts: it may have caused the others.
             if let Some(taken) = self.advance(task, None) {
                 let objection = format!("expected {:?}, the kernel did nothing", taken.expected.outcome);
                 self.begin(task, &cursor.by, taken, Some(objection));
@@ -342,7 +342,7 @@ impl FreeRunning {
                 break None;
             }
             match self.folio(task, &cursor) {
-                // The page was removed during the call, after the call had passed it.
+                // The page was removed during the call, after the call had passed the page.
                 None if asked != Some(cursor.next)
                     && self.kernel_pages.is_removed_after(cursor.by.file, cursor.next, cursor.begun) =>
                 {
@@ -359,7 +359,8 @@ impl FreeRunning {
                 }
                 Some(folio) => {
                     cursor.next = folio.range().end;
-                    // The folio was added during this call, perhaps after the call had passed it: then the call did not see the mark.
+                    // The folio was added during this call, perhaps after the call had passed the place: then the call did not see the
+                    // mark.
                     let is_later = self.pages.is_added_after(cursor.by.file, folio, cursor.begun, task);
                     let is_met = match self.pages.is_marked(cursor.by.file, folio) {
                         Some(is_marked) => is_marked && (!is_later || asked == Some(folio.first)),
@@ -393,7 +394,7 @@ impl FreeRunning {
             .folio(FileId(cursor.by.file), cursor.next)
     }
 
-    /// The outcomes of a read if a current read of another thread had ended before it.
+    /// The outcomes of a read if a current read of another thread had ended before.
     fn alternatives(&self, task: u32, by: &Use, page: Page, wanted: u64) -> Vec<Outcome> {
         let Some(state) = self.states.get(&by.open) else { return Vec::new() };
         let others = self.cursors.iter().filter(|(other, cursor)| **other != task && cursor.by.open == by.open);
@@ -416,8 +417,8 @@ impl FreeRunning {
         }
     }
 
-    /// Takes the end position of the last read of a shared open file from the trace, if it may be that of another thread's read, whose end is
-    /// recorded earlier or later.
+    /// Takes the end position of the last read of a shared open file from the trace, if another thread's read may have stored it. The
+    /// trace records the end of that read earlier or later.
     fn take_position(&mut self, task: u32, by: &Use) {
         let traced = by.state.prev_pos;
         let ends_there = |(other, cursor): (&u32, &Cursor)| {
@@ -431,7 +432,7 @@ impl FreeRunning {
         }
     }
 
-    /// Whether decisions on this file can be compared. Counts one that cannot.
+    /// Whether decisions on this file can be compared. Counts a decision that cannot.
     fn is_comparable(&mut self, task: u32, by: &Use) -> bool {
         self.pages.settings(by);
         let is_known = self.pages.is_known(by.file);
@@ -458,7 +459,7 @@ impl FreeRunning {
             self.close(task);
             return self.compare(task, Kind::Read, asked);
         }
-        // A fault in a sequential mapping continues like a read: its decision has started already.
+        // A fault in a sequential mapping continues like a read: the decision has started already.
         if !self.ledger.pending(task).is_some_and(|before| before.kind == Kind::Fault && before.reported.is_empty()) {
             self.close(task);
             self.follow(task, Kind::Read, asked, None);
@@ -517,15 +518,15 @@ impl FreeRunning {
         }
     }
 
-    /// Whether another thread has added the absent page of this decision since the last record of this thread: the thread checked before, and
-    /// its decision was recorded after.
+    /// Whether another thread has added the absent page of this decision since the last record of this thread. Then the thread checked
+    /// before the addition, and the trace recorded its decision after.
     fn is_added_since_check(&self, task: u32, asked: &Asked) -> bool {
         let last_record = self.last_records.get(&task).copied().unwrap_or(0);
         let folio = self.kernel_pages.folio(FileId(asked.by.file), asked.page);
         folio.is_some_and(|folio| self.kernel_pages.is_added_after(asked.by.file, folio, last_record, task))
     }
 
-    /// Lets the policy decide at the place of the kernel's decision, which its own walk did not reach.
+    /// Lets the policy decide at the place of the kernel's decision, which the policy's walk did not reach.
     fn follow(&mut self, task: u32, kind: Kind, asked: &Asked, objection: Option<String>) {
         if objection.is_some() {
             self.stale.insert(asked.by.open);

@@ -17,10 +17,10 @@ pub(crate) enum KernelReport {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Expected {
     pub(crate) outcome: Option<Outcome>,
-    /// The part of a window that is read in single pages: all of it without large folios; with them, the rest after a page that was cached
-    /// already.
+    /// The part of a window that is read in single pages. Without large folios, that is the whole window; with large folios, the rest
+    /// after a page that was already cached.
     pub(crate) rest: Option<Exact>,
-    /// The folios that this adds to the cache, and whether each is marked.
+    /// The folios that the decision adds to the cache, and whether each has a mark.
     pub(crate) folios: Vec<(Folio, bool)>,
 }
 
@@ -31,30 +31,31 @@ pub(crate) struct Pending {
     pub(crate) by: Use,
     pub(crate) page: Page,
     pub(crate) wanted: u64,
-    /// Number of its first record.
+    /// Number of the decision's first record.
     pub(crate) begun: u64,
-    /// Number of its last record.
+    /// Number of the decision's last record.
     pub(crate) last: u64,
     pub(crate) expected: Expected,
     pub(crate) reported: Vec<KernelReport>,
     pub(crate) added: Vec<Folio>,
     /// The policy's decisions if a concurrent read of another thread through the same open file had ended before.
     pub(crate) alternatives: Vec<Outcome>,
-    /// Why it cannot agree, whatever the kernel reports.
+    /// Why the decision cannot agree, for any report of the kernel.
     pub(crate) objection: Option<String>,
-    /// Whether its overlap has been handled.
+    /// Whether the overlap of this decision has been handled.
     pub(crate) is_settled: bool,
-    /// Whether another thread's decision replaced the state between its use and its report: the decisions overlapped.
+    /// Whether another thread's decision replaced the state between this decision's use of the state and its report: the decisions
+    /// overlapped.
     pub(crate) is_late: bool,
 }
 
 impl Pending {
-    /// The last record that may belong to it. Without a report it may last until the next record of its thread.
+    /// The last record that may belong to the decision. Without a report the decision may last until the next record of its thread.
     pub(crate) fn latest(&self) -> u64 {
         if self.reported.is_empty() && self.added.is_empty() { u64::MAX } else { self.last }
     }
 
-    /// Whether the kernel read a single page, or nothing: the easiest decision.
+    /// Whether the kernel read a single page, or nothing: the simplest decision.
     pub(crate) fn is_single_page(&self) -> bool {
         match self.reported.as_slice() {
             [] => true,
@@ -63,7 +64,7 @@ impl Pending {
         }
     }
 
-    /// The difference, for people; `None`: they agree.
+    /// The difference, for people; `None`: policy and kernel agree.
     pub(crate) fn difference(&self) -> Option<String> {
         if self.objection.is_some() {
             return self.objection.clone();
@@ -93,9 +94,10 @@ impl Pending {
         }
     }
 
-    /// Whether the pages added to the cache, and the report on the rest of a window, are those that the policy expects: these first, then at
-    /// most the touched page, which is read alone if read-ahead did not read it. Under memory pressure they may differ although the decision is
-    /// the same: a folio cannot be allocated, or a page is evicted at once.
+    /// Whether the pages added to the cache, and the report on the rest of a window, are those that the policy expects. The expected
+    /// pages come first, then at most the accessed page, which the kernel reads alone if read-ahead did not read it. Under memory
+    /// pressure pages and report may differ although the decision is the same. The allocation of a folio fails, or the kernel evicts a
+    /// page at once.
     pub(crate) fn has_expected_folios(&self) -> bool {
         let rest = self.reported.iter().skip(1).copied();
         if matches!(self.expected.outcome, Some(Outcome::Window { .. }))
@@ -176,7 +178,7 @@ pub(crate) fn expect(
     Expected { outcome: Some(outcome), rest, folios: added }
 }
 
-/// The kernel's report on the rest of a window (`do_page_cache_ra`): the end of the file cuts it, and since 7.x removes the mark.
+/// The kernel's report on the rest of a window (`do_page_cache_ra`): the end of the file cuts the rest, and since 7.x removes the mark.
 fn rest_of(rules: &Rules, from: Page, pages: u64, async_size: u64, file_pages: u64) -> Option<Exact> {
     let left = file_pages.checked_sub(from).filter(|left| *left > 0)?;
     let look_ahead = if pages >= left && rules.no_mark_at_end { 0 } else { async_size };

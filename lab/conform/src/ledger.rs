@@ -43,7 +43,7 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// Starts a decision; the thread's earlier one has ended.
+    /// Starts a decision; the thread's previous decision has ended.
     pub(crate) fn begin(&mut self, task: u32, mut pending: Pending) {
         self.close(task);
         let found = window_of(&pending.by.state);
@@ -68,8 +68,9 @@ impl Ledger {
         }
     }
 
-    /// A read of this thread has ended. Adds an alternative to each current decision of another thread through the same open file without a
-    /// report: its outcome if the read ended before it. `decide`: a thread's decision with this state.
+    /// A read of this thread has ended. Adds an alternative to each current decision of another thread through the same open file that
+    /// has no report. The alternative is the outcome if the read had ended before the decision. `decide`: a thread's decision with this
+    /// state.
     pub(crate) fn add_alternatives(
         &mut self,
         task: u32,
@@ -105,8 +106,8 @@ impl Ledger {
             || ended.filter(|other| other.task != task).any(|other| overlaps(other.begun, other.last))
     }
 
-    /// The current decisions of other threads on a file that overlap with another one, or do not agree so far. `is_settled`: the decision was
-    /// returned before.
+    /// The current decisions of other threads on a file that overlap with another one, or do not agree so far. `is_settled`: an earlier
+    /// call has returned the decision.
     pub(crate) fn doubtful(&mut self, task: u32, file: u32) -> Vec<Pending> {
         let others = self.pending.iter().filter(|(other, pending)| **other != task && pending.by.file == file);
         let is_doubtful = |(other, pending): &(&u32, &Pending)| {
@@ -120,7 +121,7 @@ impl Ledger {
         doubtful.into_iter().map(|(_, pending)| pending).collect()
     }
 
-    /// Removes a thread's decision: it is a part of the next one.
+    /// Removes a thread's decision, which is a part of the next one.
     pub(crate) fn withdraw(&mut self, task: u32) {
         self.pending.remove(&task);
     }
@@ -172,7 +173,7 @@ impl Ledger {
 /// All decisions on a file, in order of their first records.
 struct Spans {
     spans: Vec<Span>,
-    /// For each one the latest end among it and those before it.
+    /// For each decision the latest end of this decision and all before it.
     latest: Vec<u64>,
 }
 
@@ -187,7 +188,7 @@ impl Spans {
         Spans { spans, latest }
     }
 
-    /// Whether another thread's decision overlaps with that of this thread that started with this record.
+    /// Whether another thread's decision overlaps with the decision of this thread that started with this record.
     fn overlap(&self, task: u32, begun: u64) -> bool {
         let own = self.spans.iter().skip(self.spans.partition_point(|span| span.begun < begun));
         let Some(own) = own.take_while(|span| span.begun == begun).find(|span| span.task == task) else { return false };

@@ -1,7 +1,8 @@
 //! Compares the decisions of a policy with those of a kernel.
 //!
-//! Input: a trace of the reads of programs, the decisions of the kernel's read-ahead and the state before each of them
-//! ([`ahead_traces::Reader`]); the rules of a kernel. Output: the number of decisions that agree, and those that do not ([`Report`]).
+//! Input: a trace ([`ahead_traces::Reader`]) and the rules of a kernel. The trace has the reads of programs, the decisions of the
+//! kernel's read-ahead and the state before each decision. Output: the number of decisions that agree, and the decisions that do not
+//! ([`Report`]).
 //!
 //! ```text
 //!     programs ─▶ tracepoints ─▶ trace file ──▶ records ──┬─▶ StepByStep    the state comes from the trace       ─┬─▶ Report
@@ -11,8 +12,8 @@
 //! `pages` models the page cache, `judge` compares one decision, `ledger` keeps the decisions of all threads, `step` and `free` are the two
 //! methods.
 //!
-//! This crate must never use a decision of the trace in place of the policy's, leave out a decision without counting it, accept a trace with
-//! lost events, or trust a trace.
+//! This crate must never use a decision of the trace in place of the policy's, or leave out a decision without counting it. It must never
+//! accept a trace with lost events, or trust a trace.
 
 mod free;
 mod judge;
@@ -88,7 +89,7 @@ pub struct Report {
     pub decisions: u64,
     /// Decisions with which the policy agrees.
     pub matched: u64,
-    /// The first mismatch, step by step, or free running if all steps agree; none if [`Report::agrees`] and no decisions overlap.
+    /// The first mismatch, step by step, or free running if all steps agree; `None` if [`Report::agrees`] and no decisions overlap.
     pub first_mismatch: Option<Mismatch>,
     /// Records in the trace.
     pub records: u64,
@@ -105,14 +106,14 @@ impl Report {
     }
 }
 
-/// The policy of a kernel release: linux-6.18 for `6.18.44-arch1`.
+/// The policy for a kernel release: linux-6.18 for `6.18.44-arch1`.
 pub fn policy_of(release: &str) -> Option<&'static str> {
     let version: Vec<&str> = release.split(['.', '-']).collect();
     let wanted = format!("linux-{}.{}", version.first()?, version.get(1)?);
     POLICIES.iter().find(|(name, _)| *name == wanted).map(|(name, _)| *name)
 }
 
-/// Compares a trace with a policy; `None`: with that of the recorded kernel.
+/// Compares a trace with a policy; `None`: with the policy of the recorded kernel.
 ///
 /// Errors: see [`ConformError`].
 pub fn conform(from: impl Read, policy: Option<&str>) -> Result<Report, ConformError> {

@@ -26,7 +26,7 @@ struct File {
     limits: Limits,
     /// Number of pages that have been cached since before the trace; their places and folios are unknown.
     unknown_pages: u64,
-    /// Smallest folio of the file system, as a power of two; the policies expect a page.
+    /// Smallest folio of the file system, as a power of two; the policies expect single pages.
     least_order: u8,
 }
 
@@ -49,9 +49,9 @@ impl File {
         covering(&self.folios, page)
     }
 
-    /// Removes the shadow entries at the place of a new folio. The entry of a larger folio is split first (`__filemap_add_folio`): within a node
-    /// of the XArray into entries of the size of the new folio; where it fills nodes, into halves, of which only the one with the new folio is
-    /// split again (`xas_try_split_min_order`).
+    /// Removes the shadow entries at the place of a new folio. The kernel first splits the entry of a larger folio
+    /// (`__filemap_add_folio`). Within a node of the XArray it splits the entry into entries of the size of the new folio. An entry that
+    /// fills nodes is split into halves, and then only the half with the new folio is split again (`xas_try_split_min_order`).
     fn remove_shadow_entries_of(&mut self, wanted: Folio) {
         while let Some(mut entry) = overlapping(&self.evicted, wanted) {
             self.evicted.remove(&entry.first);
@@ -83,8 +83,8 @@ impl File {
         }
     }
 
-    /// Removes all folios that overlap with `wanted`. The other halves of a larger folio stay: the kernel splits it to remove a part (since
-    /// 6.15 only as far as necessary: `folio_split`).
+    /// Removes all folios that overlap with `wanted`. The other halves of a larger folio stay: the kernel splits the folio to remove a
+    /// part (since 6.15 only as far as necessary: `folio_split`).
     fn remove_overlapping(&mut self, wanted: Folio) {
         while let Some(mut folio) = overlapping(&self.folios, wanted) {
             self.folios.remove(&folio.first);
@@ -104,7 +104,7 @@ impl File {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pages {
     files: Vec<File>,
-    /// Threads that drop a file from the cache (`POSIX_FADV_DONTNEED`): the file, and the pages that are left.
+    /// Threads that drop a file from the cache (`POSIX_FADV_DONTNEED`): the file, and the remaining pages.
     dropping: FxHashMap<u32, (u32, Range<Page>)>,
 }
 
@@ -137,7 +137,7 @@ impl Pages {
         file.limits.request_pages = by.disk_request.into();
     }
 
-    /// Whether the cached pages of a file are known: none were cached at its first record, or all of these have been removed.
+    /// Whether the cached pages of a file are known: none were cached at the file's first record, or all of these have been removed.
     pub(crate) fn is_known(&self, file: u32) -> bool {
         self.files.get(file as usize).is_some_and(|file| file.unknown_pages == 0 && file.least_order == 0)
     }
@@ -208,8 +208,8 @@ impl Pages {
         before.is_some_and(|(_, (end, at))| page < *end && *at > record)
     }
 
-    /// Starts a thread's drop of these pages and their shadow entries (`POSIX_FADV_DONTNEED`), in ascending order. The shadow entries of pages
-    /// that are reclaimed after the thread has passed them stay.
+    /// Starts a thread's drop of these pages and their shadow entries (`POSIX_FADV_DONTNEED`), in ascending order. If reclaim evicts a
+    /// page after the thread has passed the page, the shadow entry stays.
     pub(crate) fn begin_drop(&mut self, task: u32, file: u32, pages: Range<Page>) {
         self.dropping.insert(task, (file, pages));
     }
@@ -276,7 +276,7 @@ impl View for Pages {
     }
 
     fn is_locked(&self, _file: FileId, _page: Page) -> bool {
-        // Only the balance of misses depends on it, and that is in the trace.
+        // Only the balance of misses depends on this value, and the trace has the balance.
         false
     }
 
@@ -412,8 +412,8 @@ mod tests {
         assert_eq!(pages.evicted(FileId(3), 22), None);
     }
 
-    /// A thread drops a file under memory pressure. Pages that are reclaimed after it has passed them keep shadow entries; it removes the
-    /// shadow entries of the others.
+    /// A thread drops a file under memory pressure. If reclaim evicts a page after the thread has passed the page, the shadow entry
+    /// stays. The thread removes the shadow entries of the other pages.
     #[test]
     fn reclaim_during_a_drop_leaves_shadow_entries_only_before_the_cursor() {
         let mut pages = file();

@@ -1,7 +1,7 @@
 //! The positions at which the last read through an open file may have ended.
 //!
-//! A read stores its end position (`ra->prev_pos`) before the trace records its end. So each of two overlapping reads may have stored last; of
-//! sequential reads it is the last one.
+//! A read stores its end position (`ra->prev_pos`) before the trace records its end. So each of two overlapping reads may have stored
+//! last. Of sequential reads, the last one stored last.
 
 use rustc_hash::FxHashMap;
 
@@ -16,7 +16,7 @@ struct Ended {
 #[derive(Debug, Default)]
 struct OfFile {
     ended: Vec<Ended>,
-    /// The latest start of all ended reads: each read whose end was recorded before it stored before it.
+    /// The latest start of all ended reads: a read whose end was recorded before this start stored earlier.
     latest_begun: u64,
 }
 
@@ -62,7 +62,7 @@ mod tests {
         assert!(!positions.may_be(1, 8192));
     }
 
-    /// Of two overlapping reads, the one whose end was recorded first may have stored last. A read that ended before both cannot.
+    /// Of two overlapping reads, the read whose end was recorded first may have stored last. A read that ended before both cannot.
     #[test]
     fn each_of_two_overlapping_reads_may_have_stored_last() {
         let mut positions = Positions::default();

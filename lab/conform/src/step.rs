@@ -125,7 +125,7 @@ impl StepByStep {
         });
     }
 
-    /// The outcomes of a read if a current read of another thread had ended before it.
+    /// The outcomes of a read if a current read of another thread had ended before.
     fn alternatives(&self, task: u32, asked: &Asked) -> Vec<Outcome> {
         let by = &asked.by;
         let others = self.reads.iter().filter(|(other, reading)| **other != task && reading.open == by.open);
@@ -137,7 +137,7 @@ impl StepByStep {
         others.filter_map(decide).collect()
     }
 
-    /// Whether decisions on this file can be compared: the content of its cache must be known. Counts one that cannot.
+    /// Whether decisions on this file can be compared: the content of the file's cache must be known. Counts a decision that cannot.
     fn is_comparable(&mut self, task: u32, by: &Use) -> bool {
         self.pages.settings(by);
         let is_known = self.pages.is_known(by.file);

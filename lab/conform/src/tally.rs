@@ -13,7 +13,7 @@ pub enum Kind {
     Mark,
     /// A fault at an absent page.
     Fault,
-    /// Advice that asks for pages.
+    /// Advice that requests pages.
     Advice,
 }
 
@@ -23,13 +23,13 @@ pub const KINDS: [Kind; 4] = [Kind::Read, Kind::Mark, Kind::Fault, Kind::Advice]
 /// A decision with which the policy does not agree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Mismatch {
-    /// Its first record, counted from 0.
+    /// Number of the decision's first record, from 0.
     pub record: u64,
     /// The cause.
     pub kind: Kind,
     /// The thread.
     pub task: u32,
-    /// The file's number in the trace.
+    /// The number of the file in the trace.
     pub file: u32,
     /// The page.
     pub page: u64,
@@ -37,14 +37,14 @@ pub struct Mismatch {
     pub wanted: u64,
     /// The difference, for people.
     pub difference: String,
-    /// The kernel's state before.
+    /// The kernel's state before the decision.
     pub state: String,
-    /// A decision of another thread on the same file overlapped, or its read through the same open file, with whose end the decision
-    /// agrees: the trace does not show which came first.
+    /// A decision of another thread on the same file overlapped. Or another thread's read through the same open file did, and the
+    /// decision agrees with the end of that read. The trace does not show the order.
     pub is_overlapping: bool,
 }
 
-/// The decisions of a kind, and how many of them agree.
+/// The decisions of a kind, and the number of decisions that agree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Agreement {
     /// Decisions.
@@ -66,15 +66,16 @@ pub struct Tally {
     pub overlapping: u64,
     /// Decisions whose folios are those that the policy expects.
     pub folios_matched: u64,
-    /// Decisions that could not be compared: on files that were partly cached before, and in mappings that were not found.
+    /// Decisions that could not be compared: on files that were partly cached before the trace, and in mappings that were not found.
     pub excluded: u64,
-    /// How often the state was taken from the trace because that of the policy differed.
+    /// Number of states that were taken from the trace because the policy's state differed.
     pub resynchronised: u64,
-    /// How often the folios of a decision were taken from the trace because others were expected.
+    /// Number of decisions whose folios were taken from the trace because they differed from the expected ones.
     pub corrected: u64,
-    /// How often the state was taken for a file whose opening is not in the trace.
+    /// Number of states that were taken from the trace for a file whose opening the trace does not have.
     pub adopted: u64,
-    /// How often the balance of faults that missed and hit was taken from the trace: it depends on page tables and on pages in flight.
+    /// Number of balances of missed and hit faults that were taken from the trace: the balance depends on page tables and on pages in
+    /// flight.
     pub balances_taken: u64,
     /// Decisions of read calls.
     pub reads: Agreement,
@@ -86,12 +87,12 @@ pub struct Tally {
     pub advice: Agreement,
     /// The first mismatch.
     pub first_mismatch: Option<Mismatch>,
-    /// All mismatches, at most [`MAX_MISMATCHES`].
+    /// All mismatches, at most `MAX_MISMATCHES`.
     #[serde(skip)]
     pub mismatches: Vec<Mismatch>,
 }
 
-/// Limit of kept mismatches.
+/// Limit of mismatches in [`Tally::mismatches`].
 pub const MAX_MISMATCHES: usize = 10_000;
 
 impl Tally {

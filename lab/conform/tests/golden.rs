@@ -1,7 +1,7 @@
-//! Traces of real kernels (`traces/`), recorded with `bench/conform/run --keep`, those of 7.2 with `make test-kernels`: every decision must
-//! be that of the policy. The test needs no privilege. In traces named `threads-…` decisions of threads overlap in ways that once were
-//! counted as mismatches. In `khugepaged` that thread read mapped pages through the program's open file during faults of the program, and
-//! replaced cached pages by huge pages.
+//! Traces of real kernels (`traces/`), recorded with `bench/conform/run --keep`, those of 7.2 with `make test-kernels`: every decision
+//! must be that of the policy. The test needs no privilege. In traces named `threads-…` decisions of threads overlap in ways that the
+//! comparison once counted as mismatches. In `khugepaged` that thread read mapped pages through the program's open file during faults of
+//! the program. It also replaced cached pages by huge pages.
 
 use ahead_conform::{KINDS, Report, conform};
 use std::fs;
@@ -32,7 +32,7 @@ fn policy_agrees_with_every_decision_of_the_golden_traces() {
             if !["threads", "processes", "khugepaged"].iter().any(|shared| name.contains(shared)) {
                 assert_eq!((tally.matched, tally.resynchronised), (tally.decisions, 0), "{name}, {way}");
                 assert_eq!((tally.folios_matched, tally.corrected), (tally.decisions, 0), "{name}, {way}");
-                // Since 7.x a fault on a page in flight does not count, and the trace does not show whether it was in flight.
+                // Since 7.x a fault on a page in flight does not count, and the trace does not show whether a page was in flight.
                 assert!(tally.balances_taken == 0 || report.policy == "linux-7.2", "{name}, {way}");
             }
             assert!(tally.matched * 100 >= tally.decisions * 98, "{name}, {way}");

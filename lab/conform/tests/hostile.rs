@@ -132,7 +132,7 @@ proptest! {
     }
 }
 
-/// Usual numbers, and the largest.
+/// Usual numbers, and the largest number.
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![0..70u64, 0..5000u64, Just(u64::MAX), Just(1 << 51), any::<u64>()]
 }

@@ -1,5 +1,5 @@
-//! Measures the accuracy of a disk's times as programs see them: scattered reads past the page cache, timed in this process and compared
-//! with the times of the model in the daemon.
+//! Measures the accuracy of a disk's times as programs see them. This process times scattered reads past the page cache, and compares
+//! these times with those of the model in the daemon.
 //!
 //! The measurement takes place when a disk is attached, at each queue depth that its model has. The extra cost with many outstanding reads is
 //! then added to the lead ([`Lead::per_other_ns`]). A disk that is not accurate enough reports this in every result.
@@ -21,14 +21,14 @@ const TOLERANCE_NS: f64 = 60_000.0;
 const TOLERANCE_SHARE: f64 = 0.05;
 /// Length of a read: a page.
 const READ_BYTES: u64 = 4096;
-/// The second best of this many rounds counts: other programs can only make times worse, and at the limit of a machine the best round may
+/// The second best of this many rounds counts. Other programs can only make times worse, and at the limit of a machine the best round may
 /// not be repeatable.
 const ROUNDS: u64 = 3;
-/// Time of a round, about: attaching a disk should take a second.
+/// Approximate time of a round: attaching a disk should take a second.
 const ROUND_TIME: Duration = Duration::from_millis(100);
 /// Fewest and most reads of a round.
 const READS: (f64, f64) = (16.0, 1000.0);
-/// Largest measured depth: beyond it a read waits for other reads, not for the emulation.
+/// Largest measured depth: at greater depths a read waits for other reads, not for the emulation.
 const MAX_DEPTH: usize = 64;
 /// Limit of the extra lead for outstanding reads, as a multiple of their median cost.
 const MAX_OF_MEDIAN: f64 = 1.5;
@@ -65,7 +65,7 @@ pub fn measure(
     }
     let reads_per_s = reads as f64 / begin.elapsed().as_secs_f64();
     let model_ns: HashMap<u64, u64> = client.reads()?.iter().map(|r| (r.offset_bytes, r.takes_ns)).collect();
-    // The first reads are left out: they start and are due at the same time, and can only be answered one by one.
+    // The first reads do not count: they start and are due at the same time, and the daemon can only answer one by one.
     let compared = taken_ns.iter().skip(depth).filter_map(|(offset, ns)| Some((*ns, *model_ns.get(offset)? as f64)));
     Ok(punctuality_of(depth, reads_per_s, compared))
 }
@@ -83,12 +83,13 @@ fn punctuality_of(depth: usize, reads_per_s: f64, reads: impl Iterator<Item = (f
     Punctuality { depth, share, reads_per_s, off_us: [0.01, 0.5, 0.99].map(|share| quantile(&off_us, share)) }
 }
 
-/// Whether the accuracy is sufficient with a margin: a measurement is a sample.
+/// Whether the accuracy is sufficient with a margin, because a measurement is a sample.
 pub(crate) fn holds_with_margin(punctuality: &Punctuality) -> bool {
     punctuality.share >= (1.0 + PROMISED_SHARE) / 2.0
 }
 
-/// The queue depths for a model: 1, the number of reads that it serves at a time, and twice this number, so that reads wait for each other.
+/// The queue depths for a model: 1, the number of reads that it serves at a time, and twice this number. At the last depth reads wait for
+/// each other.
 pub fn depths(model: &Model) -> Vec<usize> {
     let channels = (model.channels() as usize).clamp(1, MAX_DEPTH);
     let mut depths = vec![1, channels, 2 * channels];
@@ -96,7 +97,7 @@ pub fn depths(model: &Model) -> Vec<usize> {
     depths
 }
 
-/// Activates the model with a lead for every depth. Returns the lead and the accuracy with it.
+/// Activates the model with a lead for every depth. Returns the lead and the accuracy with this lead.
 pub(crate) fn engage(
     device: &Path,
     client: &Client,
@@ -104,7 +105,7 @@ pub(crate) fn engage(
     capacity_bytes: u64,
     lead: Lead,
 ) -> Result<(Lead, Vec<Punctuality>)> {
-    // As for the floor: other programs must not disturb the times.
+    // As in the measurement of the floor: other programs must not disturb the times.
     let measure = || {
         let _awake = Awake::keep().inspect_err(|e| tracing::debug!("{e}"));
         if let Err(error) = set_nice() {
@@ -145,14 +146,14 @@ fn engage_in_thread(
     let channels = depths[depths.len() - 2];
     if channels > 1 {
         let [first, middle, last] = second_best(channels)?.off_us;
-        // The middle without outliers, which must not change the times of the other reads.
+        // The median without outliers, which must not change the times of the other reads.
         let more_us = ((first + last) / 2.0).clamp(0.0, MAX_OF_MEDIAN * middle.max(0.0));
         lead.others_most = channels as u64 - 1;
         lead.per_other_ns = (more_us * 1e3 / lead.others_most as f64) as u64;
         client.engage(lead)?;
     }
     let measured = depths.into_iter().map(second_best).collect::<Result<Vec<_>>>()?;
-    // Again, to start with a disk at rest, its head at the start, its counters at zero.
+    // Activate the model again: the disk starts at rest, its head at the start, its counters at zero.
     client.engage(lead)?;
     Ok((lead, measured))
 }

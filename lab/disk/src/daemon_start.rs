@@ -5,8 +5,8 @@
 //!     standard output of the daemon:   a socket: setup ─▶, ◀─ ready or an error, commit or abandon ─▶
 //! ```
 //!
-//! Until [`StartedDaemon::commit`] the daemon waits on this socket. On an error the starter ends the daemon and undoes its notes. If the starter
-//! is killed, the socket closes, and the daemon has the notes undone itself.
+//! Until [`StartedDaemon::commit`] the daemon waits on this socket. On an error the starter ends the daemon and undoes its notes. If the
+//! starter is killed, the socket closes, and the daemon starts a helper that undoes the notes.
 
 use crate::launcher::Launcher;
 use crate::server::{ABANDON, COMMIT, name_taken};
@@ -23,7 +23,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::Child;
 
-/// A daemon that serves, and whose disk is not complete yet. Drop undoes everything.
+/// A daemon that serves a disk that is not complete yet. Drop undoes everything.
 #[derive(Debug)]
 pub(crate) struct StartedDaemon {
     /// The daemon.
@@ -34,7 +34,8 @@ pub(crate) struct StartedDaemon {
 }
 
 impl StartedDaemon {
-    /// Starts the daemon on this image and waits until it serves. With `preload` this includes the copy of the image. A signal ends the wait.
+    /// Starts the daemon on this image and waits until the daemon serves. With `preload` this includes the copy of the image. A signal
+    /// ends the wait.
     pub fn launch(launcher: &Launcher, setup: &Setup, image: &File, signals: &Signals) -> Result<StartedDaemon> {
         state::make_home()?;
         let (log, logged) = create_log(&setup.name)?;
@@ -91,7 +92,7 @@ impl StartedDaemon {
         Ok(line)
     }
 
-    /// Another program in place of a daemon; with `alive` false it is dead.
+    /// Another program in place of a daemon; `alive`: whether the program still runs.
     #[cfg(test)]
     pub fn stand_in(alive: bool) -> StartedDaemon {
         let (own_end, daemon_end) = UnixStream::pair().unwrap();
@@ -124,7 +125,7 @@ impl Drop for StartedDaemon {
         self.socket = None;
         if !wait_end(self.process, END_TIME).unwrap_or(false) {
             let _ = self.child.kill();
-            // SIGKILL does not end a daemon that waits for a file system without answer; its notes stay.
+            // SIGKILL does not end a daemon that waits for a file system that does not answer; its notes stay.
             let _ = wait_end(self.process, END_TIME);
         }
         let _ = self.child.try_wait();
@@ -134,7 +135,7 @@ impl Drop for StartedDaemon {
     }
 }
 
-/// Makes the log file of the daemon. It reserves the name while the disk is being made.
+/// Makes the log file of the daemon. The file reserves the name while the disk is being made.
 fn create_log(name: &str) -> Result<(File, Guard)> {
     let path = Paths::of(name).log;
     ahead_undo::create_file(ProcessId::own()?, &path, 0o600).map_err(|e| match e.exists() {

@@ -41,8 +41,8 @@ impl Filesystem {
         }
     }
 
-    /// The smallest disk for this file system, bytes: mkfs.xfs refuses less than 300 MB since xfsprogs 5.19, mkfs.btrfs less than 109 MiB; ext4
-    /// in 1 MiB would have no space for a file.
+    /// The smallest disk for this file system, bytes. mkfs.xfs refuses less than 300 MB since xfsprogs 5.19, mkfs.btrfs less than 109
+    /// MiB. ext4 in 1 MiB would have no space for a file.
     pub fn min_bytes(self) -> u64 {
         match self {
             Filesystem::Ext2 | Filesystem::Ext3 | Filesystem::Ext4 => 8 << 20,
@@ -51,7 +51,7 @@ impl Filesystem {
         }
     }
 
-    /// Finds the path of its mkfs. The error names the package to install.
+    /// Finds the path of the file system's mkfs. The error names the package to install.
     pub fn mkfs(self) -> Result<PathBuf> {
         let program = format!("mkfs.{}", self.name());
         let path = std::env::var_os("PATH").unwrap_or_default();
@@ -65,8 +65,8 @@ impl Filesystem {
         })
     }
 
-    /// The mount options for this image. They override the settings in the image, which is untrusted: an error in it must not stop the machine
-    /// (`errors=panic`).
+    /// The mount options for this image. They override the settings in the image, which is untrusted: an error in the image must not stop
+    /// the machine (`errors=panic`).
     pub fn mount_options(self, image: &File) -> Result<&'static str> {
         if matches!(self, Filesystem::Xfs | Filesystem::Btrfs) {
             return Ok("");
@@ -108,7 +108,7 @@ const EXT_HAS_JOURNAL: u32 = 0x4;
 /// Extents, 64-bit block numbers, flexible groups: features of ext4 only.
 const EXT4_INCOMPATIBLE: u32 = 0x40 | 0x80 | 0x200;
 
-/// Detects the file system on an image from its superblock; `None`: it is none of those above.
+/// Detects the file system on an image from its superblock; `None`: none of the supported ones.
 pub fn detect(image: &File) -> Result<Option<Filesystem>> {
     let mut head = vec![0; 65_536 + 4096];
     let mut filled = 0;
@@ -176,7 +176,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_cause_no_panic(head in proptest::collection::vec(any::<u8>(), 0..2000)) {
+        fn arbitrary_superblock_causes_no_panic(head in proptest::collection::vec(any::<u8>(), 0..2000)) {
             let _ = detect_in(&head);
         }
     }

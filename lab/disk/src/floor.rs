@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The lead is the minimum of this cost (the fastest of fifty), so that almost no read is answered before the time of the model. A longer
-//! cost, mostly the wake-up of an idle processor, adds to the time, as after the interrupt of a real disk.
+//! cost, mostly the wake-up of an idle processor, increases the time of the read, as after the interrupt of a real disk.
 
 use crate::{Error, Result};
 use ahead_device::{Model, Op, Request, time_for};
@@ -35,16 +35,16 @@ const RATE_TIME: Duration = Duration::from_millis(40);
 const RATE_ROUNDS: usize = 3;
 /// Queue depth of small reads: the maximum of SATA.
 const SMALL_DEPTH: usize = 32;
-/// Queue depth of large reads: few of them saturate the copying.
+/// Queue depth of large reads: a few reads saturate the copying.
 const LARGE_DEPTH: usize = 4;
 /// Accepted difference between the time of a read and the model, nanoseconds.
 const TOLERANCE_NS: u64 = 60_000;
 
 /// Measures a disk whose model is not active yet. `large_bytes` is the longest read.
 pub(crate) fn measure(device: &Path, client: &Client, capacity_bytes: u64, large_bytes: u64) -> Result<Floor> {
-    // A separate thread, because its higher priority must not apply to others: other programs must not disturb the times.
+    // A separate thread, because the higher priority must not apply to other threads: other programs must not disturb the times.
     let measure = || {
-        // As the daemon does while it serves reads.
+        // The daemon does the same while it serves reads.
         let _awake = Awake::keep().inspect_err(|e| tracing::debug!("{e}"));
         if let Err(error) = set_nice() {
             tracing::info!("the floor may be measured too high: {error}");
@@ -62,7 +62,7 @@ fn measure_in_thread(device: &Path, client: &Client, capacity_bytes: u64, large_
     client.reset()?;
     let large = times_ns(&file, capacity_bytes, large_bytes, LARGE_READS).map_err(failed)?;
     let stat = client.reset()?;
-    // The image is read during the time of the model: this cost does not add to it.
+    // The daemon reads the image during the time of the model: this cost does not add to that time.
     let image_ns = stat.image_us * 1000 / stat.requests.max(1);
     Ok(Floor {
         latency_ns: quantile(&small, 0.25),
@@ -72,7 +72,7 @@ fn measure_in_thread(device: &Path, client: &Client, capacity_bytes: u64, large_
     })
 }
 
-/// Why this machine cannot emulate a disk of this model. `None`: it can.
+/// Why this machine cannot emulate a disk of this model. `None`: the machine can.
 pub fn shortfall(floor: &Floor, model: &Model) -> Option<String> {
     let fastest_ns = model.fastest_ns(SMALL_BYTES);
     if floor.latency_ns > fastest_ns + TOLERANCE_NS {
@@ -98,8 +98,8 @@ fn lead(small_ns: u64, large_ns: u64, large_bytes: u64) -> Lead {
     Lead { base_ns: small_ns, per_kib_ns: large_ns.saturating_sub(small_ns) / more_kib, ..Lead::default() }
 }
 
-/// The rate of small scattered reads that a disk of this model serves at full queue depth. In ascending order it may serve more, but the
-/// block layer merges those.
+/// The rate of small scattered reads that a disk of this model serves at full queue depth. The rate in ascending order may be higher, but
+/// the block layer merges such reads.
 pub(crate) fn random_requests_per_s(model: &Model) -> f64 {
     const READS: u64 = 1000;
     const CAPACITY_BYTES: u64 = 4 << 30;
@@ -112,11 +112,12 @@ pub(crate) fn random_requests_per_s(model: &Model) -> f64 {
     READS as f64 * 1e9 / takes_ns.max(1) as f64
 }
 
-/// Scattered offsets without random numbers: steps by the golden ratio of the blocks. Every block comes once before any comes again.
+/// Scattered offsets without random numbers: steps by the golden ratio of the blocks. Every block occurs once before any block occurs
+/// again.
 pub(crate) fn scattered_offset(step: u64, capacity_bytes: u64, length_bytes: u64) -> u64 {
     let blocks = (capacity_bytes / length_bytes).max(1);
     let mut stride = ((blocks as f64 * 0.618) as u64).max(1);
-    // Otherwise some blocks would come again and again, and others never.
+    // With a common divisor some blocks would repeat, and others never occur.
     while greatest_common_divisor(stride, blocks) > 1 {
         stride += 1;
     }
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_disks_fit_and_too_fast_ones_do_not() {
+    fn only_a_disk_faster_than_the_floor_has_a_shortfall() {
         for name in ["hdd", "ssd", "emmc", "cloud"] {
             assert_eq!(shortfall(&floor(), &Model::builtin(name).unwrap()), None, "{name}");
         }
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_of_few_and_of_none() {
+    fn quantile_of_few_values_and_of_none() {
         assert_eq!((quantile::<u64>(&[], 0.5), quantile(&[7], 0.9), quantile(&[1, 2, 3, 4], 0.5)), (0, 7, 3));
     }
 }

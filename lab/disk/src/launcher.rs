@@ -1,4 +1,4 @@
-//! Starts this program again: the daemon of a disk, and helpers that outlive it.
+//! Starts this program again: as the daemon of a disk, or as a helper that outlives this process.
 
 use crate::{Error, Result};
 use ahead_undo::ProcessId;
@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-/// Starts this program again, for the daemon and its helpers.
+/// Starts this program again, as daemon or helper.
 #[derive(Clone, Debug)]
 pub struct Launcher {
     /// The program.
@@ -36,7 +36,7 @@ impl Launcher {
         self.spawn(["finish-after", &pid, &start]).map(drop)
     }
 
-    /// Starts a helper that detaches a disk: the daemon must not do this itself.
+    /// Starts a helper that detaches a disk: the daemon must not do this.
     pub(crate) fn spawn_detach(&self, name: &str) -> Result<()> {
         let mut child = self.spawn(["detach", name])?;
         // Without wait the helper stays a zombie as long as the daemon lives.

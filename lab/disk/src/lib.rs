@@ -1,4 +1,4 @@
-//! An emulated slow disk: a real block device, which the kernel treats like any disk, and whose reads take the time of a disk model.
+//! An emulated slow disk: a real block device for the kernel, whose reads take the time of a disk model.
 //!
 //! Input: an image file and a model (`ahead-device`). Output: `/dev/loopN`, perhaps mounted, with counters, faults and a measurement of its
 //! accuracy.
@@ -13,15 +13,15 @@
 //! ```
 //!
 //! There are three processes. The daemon ([`serve`]) is the file server with its timing. It never opens the loop device or the mount: a
-//! process that waits for itself cannot be killed. [`create`] and [`attach`] start it, attach the loop device, set its queue, measure the
-//! speed without a model ([`floor`]), make and mount the file system, and then let the daemon run alone. [`detach`] undoes this in
-//! reverse order. Each step is first noted for the daemon, so that `ahead restore` can undo it after a crash.
+//! process that waits for itself cannot be killed. [`create`] and [`attach`] start the daemon, attach the loop device, set its queue, and
+//! measure the speed without a model ([`floor`]). Then they make and mount the file system, and let the daemon run alone. [`detach`]
+//! undoes this in reverse order. Each step is first noted for the daemon, so that `ahead restore` can undo it after a crash.
 //!
 //! Reads wait for the model. Writes do not, and flushes are answered at once: only reads are measured, and filling a disk should be fast.
 //! The data is in IMAGE as soon as it is written.
 //!
 //! Reads are served in the order in which the kernel sent them. The block layer merges and sorts as for a real disk, but sends up to 128
-//! requests at once to a loop device; a drive that sorts its own queue is not emulated.
+//! requests at once to a loop device. A drive that sorts its queue is not emulated.
 //!
 //! This crate must never answer earlier than the model, hide a late answer, or leave a mount or loop device attached.
 

@@ -40,11 +40,11 @@ const MAX_SIZE_BYTES: u64 = 1 << 46;
 pub struct Attach {
     /// The image.
     pub image: PathBuf,
-    /// Its name; `None`: from the image.
+    /// The disk's name; `None`: from the image.
     pub name: Option<String>,
-    /// Its model.
+    /// The disk's model.
     pub model: ModelSource,
-    /// The directory to mount it on.
+    /// The directory for the mount.
     pub mount: Option<PathBuf>,
     /// Refuse writes.
     pub read_only: bool,
@@ -61,9 +61,9 @@ pub struct Attach {
 pub struct Create {
     /// The attachment. The image must not exist yet.
     pub attach: Attach,
-    /// Its size, bytes.
+    /// Size of the disk, bytes.
     pub size_bytes: u64,
-    /// The file system to make on it; `None`: none.
+    /// The file system to make; `None`: none.
     pub filesystem: Option<Filesystem>,
 }
 
@@ -77,7 +77,7 @@ pub fn create(launcher: &Launcher, create: &Create) -> Result<DiskInfo> {
     if filesystem.is_none() && attach.mount.is_some() {
         return Err(Error::Usage("without a file system there is nothing to mount: leave out --mount".into()));
     }
-    // Waits for a file system without answer happen here, where a signal still ends the process by default.
+    // Waits for a file system that does not answer happen here, where a signal still ends the process by default.
     let (name, mount) = (checked_name(attach)?, attach.mount.as_deref().map(checked_mount).transpose()?);
     let signals = Signals::take()?;
     let (image, guard) = new_image(&attach.image, *size_bytes)?;
@@ -126,7 +126,7 @@ fn checked_name(attach: &Attach) -> Result<String> {
             "{name:?} is not a valid disk name: use at most 64 letters, digits, '.', '_' and '-'"
         )));
     }
-    // The daemon reserves the name; this check gives the error before anything is made.
+    // The daemon reserves the name; this check gives the error before the first change.
     if let Some(other) = state::list()?.into_iter().find(|disk| disk.name == name) {
         let remedy = match other.is_alive() {
             true => format!("choose another with --name, or: ahead disk detach {name}"),
@@ -137,7 +137,7 @@ fn checked_name(attach: &Attach) -> Result<String> {
     Ok(name)
 }
 
-/// Opens and checks the directory to mount on. The mount uses this descriptor, because its path may change.
+/// Opens and checks the directory for the mount. The mount uses this descriptor, because the path of the directory may change.
 fn checked_mount(mount: &Path) -> Result<Directory> {
     let invalid = |why: &str| Err(Error::Invalid(format!("cannot mount on {}: {why}", mount.display())));
     let point = match Directory::open(mount) {
@@ -150,7 +150,7 @@ fn checked_mount(mount: &Path) -> Result<Directory> {
         }
         Err(e) => return Err(e.into()),
     };
-    // The dot makes it the directory, not the symbolic link to it.
+    // With the dot the path is that of the directory, not of the symbolic link to it.
     let path = point.descriptor_path().join(".");
     if mounting::is_mount_point(&path)? {
         return invalid("a file system is already mounted there");
@@ -169,7 +169,7 @@ struct ImageFile {
     size_bytes: u64,
 }
 
-/// Makes a sparse image without data. The guard removes it again unless it is kept.
+/// Makes a sparse image without data. The guard removes the image unless the caller keeps it.
 fn new_image(path: &Path, size_bytes: u64) -> Result<(ImageFile, Guard)> {
     let absolute = std::path::absolute(path).map_err(|e| Error::io(format!("find {}", path.display()), e))?;
     let (file, guard) = ahead_undo::create_file(ProcessId::own()?, &absolute, 0o600).map_err(|e| match e.exists() {
@@ -280,7 +280,7 @@ fn complete(daemon: StartedDaemon, new_image: Option<Guard>) -> Result<()> {
     Ok(())
 }
 
-/// Why the times of a disk are not accurate, if they are not.
+/// Why the times of a disk are not accurate; `None`: they are accurate.
 fn inaccuracy(punctuality: &[Punctuality]) -> Option<String> {
     let worst = punctuality.iter().find(|at_depth| !accuracy::holds_with_margin(at_depth))?;
     let (percent, depth) = (worst.share * 100.0, worst.depth);
@@ -288,7 +288,7 @@ fn inaccuracy(punctuality: &[Punctuality]) -> Option<String> {
     Some(format!("with {at_a_time} at a time, only {percent:.1} % took the time of the model within 5 % or 60 µs"))
 }
 
-/// Returns an error when a signal asks to stop; called between two steps.
+/// Returns an error after a signal to stop; called between two steps.
 fn check_signals(signals: &Signals) -> Result<()> {
     signals.poll().map_or(Ok(()), |signal| Err(Error::Interrupted(signal.number)))
 }
@@ -315,7 +315,7 @@ fn attach_loop(owner: ProcessId, name: &str, capacity_bytes: u64, read_only: boo
     Ok((attached.leave(), number))
 }
 
-/// Drops its elements from the last to the first. A setting of the queue may depend on an earlier one: after the scheduler is restored,
+/// Drops its elements from the last to the first. A setting of the queue may depend on an earlier one. After the scheduler is restored,
 /// `nr_requests` cannot have the value that it had under the other scheduler.
 #[derive(Debug)]
 struct Stack<T>(Vec<T>);
@@ -329,8 +329,8 @@ impl<T> Drop for Stack<T> {
 /// Sets the queue as Linux sets it for such a disk.
 fn set_queue(owner: ProcessId, device: DeviceNumber, model: &Model, read_ahead_kb: u64) -> Result<Stack<Guard>> {
     let set = |setting, value: &str| ahead_undo::set_file_for(owner, &block::queue_file(device, setting), value);
-    // Noted first, so restored last, whatever its value is then: the kernel raises the window of a rotational device when its longest request
-    // changes and when it is detached.
+    // Noted first, so restored last, for any value at that time. The kernel raises the window of a rotational device when its longest
+    // request changes, and when the device is detached.
     let window = block::queue_file(device, "read_ahead_kb");
     let mut guards = Stack(vec![ahead_undo::note_setting(owner, &window)?]);
     // The scheduler first: it resets nr_requests.
@@ -338,7 +338,7 @@ fn set_queue(owner: ProcessId, device: DeviceNumber, model: &Model, read_ahead_k
     for (setting, value) in optional {
         match set(setting, &value) {
             Ok(guard) => guards.0.push(guard),
-            // The disk works without it: a kernel may lack the scheduler, and a loop device has only 128 tags.
+            // The disk works without this setting: a kernel may lack the scheduler, and a loop device has only 128 tags.
             Err(error) => tracing::info!("the disk cannot have {setting} {value}: {error}"),
         }
     }

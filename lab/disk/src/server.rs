@@ -7,9 +7,10 @@
 //!     control socket:   requests and answers
 //! ```
 //!
-//! The image is passed as a descriptor: its path may lead to another file by now. The starter holds the other end of the socket. If the socket
-//! closes before the commit (the starter was killed), the daemon has everything undone and ends. After the commit it runs until `detach`
-//! reports that the disk is down. On SIGTERM it starts `detach` for itself, and continues if the disk is in use.
+//! The image is passed as a descriptor: its path may lead to another file by now. The starter holds the other end of the socket. If the
+//! socket closes before the commit (the starter was killed), the daemon starts a helper that undoes everything, and ends. After the
+//! commit the daemon runs until `detach` reports that the disk is down. On SIGTERM the daemon starts `detach`, and continues if the disk
+//! is in use.
 
 mod answer_queue;
 mod control;
@@ -40,7 +41,7 @@ pub use fuse::REQUEST_MAX_BYTES;
 
 /// Message of the starter: the disk is complete.
 pub(crate) const COMMIT: &str = "commit";
-/// Message of the starter: it gives up, and undoes everything itself.
+/// Message of the starter: it gives up, and undoes everything.
 pub(crate) const ABANDON: &str = "abandon";
 
 /// The events of the daemon.
@@ -48,11 +49,11 @@ pub(crate) const ABANDON: &str = "abandon";
 enum Event {
     /// The disk is complete.
     Committed,
-    /// The starter gave up, and undoes everything itself.
+    /// The starter gave up, and undoes everything.
     Abandoned,
     /// The starter was killed.
     StarterGone,
-    /// A signal asks the daemon to stop.
+    /// The daemon has received a signal to stop.
     Signal,
     /// The disk is down, or another process has unmounted the FUSE file system.
     Ended,
@@ -60,7 +61,7 @@ enum Event {
 
 /// Runs the daemon of a disk. `launcher` starts helpers for actions that the daemon must not do itself.
 pub fn serve(launcher: &Launcher) -> Result<()> {
-    // A daemon that a shell has started is a group leader, and setsid fails: there is no terminal to leave.
+    // A daemon that a shell has started is a group leader, and setsid fails: the daemon has no terminal to leave.
     if let Err(error) = new_session() {
         tracing::debug!("{error}");
     }
@@ -85,7 +86,7 @@ pub fn serve(launcher: &Launcher) -> Result<()> {
         },
     );
     if sent.is_err() {
-        // No process is left to read the error, either.
+        // No process remains that could read the error.
         return end_without_starter(launcher, started.unwrap_or_default());
     }
     let guards = started?;
@@ -109,7 +110,8 @@ pub fn serve(launcher: &Launcher) -> Result<()> {
     Ok(())
 }
 
-/// Starts a helper that undoes the notes after the end of the daemon: the starter cannot, and the daemon must not while it uses the disk.
+/// Starts a helper that undoes the notes after the end of the daemon. The starter cannot do this, and the daemon must not while it uses
+/// the disk.
 fn end_without_starter(launcher: &Launcher, guards: Vec<Guard>) -> Result<()> {
     launcher.spawn_finish_after(ProcessId::own()?)?;
     keep_notes(guards);
@@ -123,8 +125,8 @@ fn keep_notes(guards: Vec<Guard>) {
     }
 }
 
-/// Makes the directory, mounts the file system there and listens on the control socket. The guards are in the order of undoing: the latest
-/// first.
+/// Makes the directory, mounts the file system there and listens on the control socket. The guards are in the order of undoing, the
+/// latest first.
 fn start(setup: &Setup, image: File, events: Sender<Event>) -> Result<Vec<Guard>> {
     let paths = Paths::of(&setup.name);
     let model = setup.model.model()?;

@@ -2,17 +2,17 @@
 
 use ahead_sim::Counters;
 
-/// Bytes of a MB where a paper means 1024 KB, and of a KB.
+/// Bytes of a MB in a paper that counts 1024 KB for it.
 pub(crate) const MIB: f64 = (1 << 20) as f64;
-/// Bytes of a KB where a paper means 1024.
+/// Bytes of a KB in a paper that counts 1024 bytes for it.
 pub(crate) const KIB: f64 = 1024.0;
 
-/// Part of the time in which the processor was busy.
+/// The share of the time in which the processor was busy.
 pub(crate) fn load(counters: &Counters) -> f64 {
     (counters.user_ns + counters.system_ns) as f64 / counters.elapsed_ns.max(1) as f64
 }
 
-/// Seconds.
+/// A time in seconds.
 pub(crate) fn seconds(time_ns: u64) -> f64 {
     time_ns as f64 / 1e9
 }

@@ -1,63 +1,63 @@
-//! Pictures as data: what stands on which axis. Others draw them.
+//! Pictures as data: axes, series and values. Other modules draw them.
 
 /// An axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
-    /// What is shown, with its unit: `read-ahead, pages`.
+    /// The quantity, with its unit: `read-ahead, pages`.
     pub label: String,
-    /// Each step doubles.
+    /// Whether the axis is logarithmic: each step doubles the value.
     pub is_logarithmic: bool,
 }
 
 impl Axis {
-    /// Equal distances are equal differences.
+    /// An axis on which equal distances are equal differences.
     pub fn linear(label: &str) -> Axis {
         Axis { label: label.to_owned(), is_logarithmic: false }
     }
 
-    /// Equal distances are equal factors; every value is above 0.
+    /// An axis on which equal distances are equal factors. Every value is above 0.
     pub fn logarithmic(label: &str) -> Axis {
         Axis { label: label.to_owned(), is_logarithmic: true }
     }
 }
 
-/// Points that belong together.
+/// A named line of points.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// What they are.
+    /// The name of the line.
     pub name: String,
-    /// Places on the two axes, from left to right.
+    /// Coordinates on the two axes, from left to right.
     pub points: Vec<(f64, f64)>,
 }
 
-/// Parts that add up.
+/// A bar of parts that add up.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StackedBar {
-    /// What the bar stands for.
+    /// The label of the bar.
     pub label: String,
     /// One value for each part, none negative.
     pub values: Vec<f64>,
 }
 
-/// What is drawn.
+/// The content of a picture.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Plot {
     /// Lines through points.
     Lines {
-        /// To the right.
+        /// The horizontal axis.
         x: Axis,
-        /// Upwards.
+        /// The vertical axis.
         y: Axis,
         /// The lines, at most six.
         series: Vec<Series>,
     },
-    /// Bars whose parts lie on top of each other.
+    /// Bars of stacked parts.
     Stacked {
-        /// What the bars stand for.
+        /// The meaning of the bars.
         x: String,
-        /// Upwards; never logarithmic.
+        /// The vertical axis; never logarithmic.
         y: String,
-        /// What the parts are, at most six.
+        /// The names of the parts, at most six.
         parts: Vec<String>,
         /// The bars, from left to right.
         bars: Vec<StackedBar>,
@@ -67,11 +67,11 @@ pub enum Plot {
 /// A picture.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// `Figure 3`, as the source counts, or what it shows if the source has none.
+    /// The number in the source, such as `Figure 3`. If the source has no such figure, its content.
     pub title: String,
-    /// What is to be seen.
+    /// The statement of the picture.
     pub caption: String,
-    /// What is drawn.
+    /// The content.
     pub plot: Plot,
 }
 

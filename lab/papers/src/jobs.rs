@@ -6,16 +6,16 @@ use ahead_sim::{Counters, Scenario};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A scenario that came with the paper's module.
+/// A scenario that is part of the paper's module.
 ///
-/// Errors: its text is wrong; a test of each paper sees to it that it is not.
+/// Errors: its text is wrong. A test of each paper loads its scenarios.
 pub fn scenario(name: &'static str, text: &str) -> Result<Scenario, PaperError> {
     Scenario::from_toml(text, Path::new(".")).map_err(|source| PaperError::Scenario { name, source })
 }
 
-/// A policy by its name.
+/// The policy with this name.
 ///
-/// Errors: there is none of that name.
+/// Errors: no policy has this name.
 pub fn policy(name: &str) -> Result<Choice, PaperError> {
     Ok(ahead_policy::named(name)?)
 }
@@ -23,29 +23,29 @@ pub fn policy(name: &str) -> Result<Choice, PaperError> {
 /// One run of the simulator.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// The machine, its disk and what runs.
+    /// The machine, its disk and its workloads.
     pub scenario: Scenario,
-    /// What reads ahead.
+    /// The read-ahead policy.
     pub choice: Choice,
 }
 
 impl Job {
-    /// This scenario with that policy.
+    /// A run of this scenario with the named policy.
     ///
-    /// Errors: there is none of that name.
+    /// Errors: no policy has this name.
     pub fn new(scenario: &Scenario, name: &str) -> Result<Job, PaperError> {
         Ok(Job { scenario: scenario.clone(), choice: policy(name)? })
     }
 }
 
-/// Runs all of them, as many at a time as there are processors; the results are in the order of the jobs.
+/// Runs all jobs, one at a time on each processor. The results are in the order of the jobs.
 ///
 /// Errors: a policy cannot be built.
 pub fn run_all(jobs: &[Job]) -> Result<Vec<Counters>, PaperError> {
     in_parallel(jobs, |job| Ok(job.scenario.run(&job.choice)?)).into_iter().collect()
 }
 
-/// Does the same with each item, as many at a time as there are processors; the results are in the order of the items.
+/// Calls `work` for each item, one at a time on each processor. The results are in the order of the items.
 pub fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(items.len());
     let next = AtomicUsize::new(0);
@@ -60,7 +60,7 @@ pub fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync)
     };
     let mut done: Vec<(usize, R)> = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(take)).collect();
-        // A panic in one of them is one here.
+        // A panic of a thread becomes a panic of the caller.
         workers
             .into_iter()
             .flat_map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn unknown_policy_and_bad_scenario_are_named() {
         let error = scenario("a.toml", "policies = []").unwrap_err().to_string();
         assert!(error.starts_with("a.toml: line 1"), "{error}");
         assert!(policy("linux-9").is_err());

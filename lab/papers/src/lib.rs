@@ -8,8 +8,8 @@
 //!                                                         └─▶ Figure ──▶ a picture as in the paper
 //! ```
 //!
-//! This crate must never adapt a scenario to one number at the cost of another of the same machine, or report an input as a
-//! reproduced result. An input (a disk's data sheet, a processor's speed) is an [`Input`] with its source; a result is a [`Line`].
+//! This crate must never adapt a scenario to one number at the cost of another of the same machine. This crate must never
+//! report an input as a reproduced result. An input (a disk's data sheet, a processor's speed) is an [`Input`] with its source; a result is a [`Line`].
 //!
 //! ```
 //! let roudier = ahead_papers::named("roudier").unwrap();
@@ -40,14 +40,14 @@ pub use line::{Bound, Line, Lines, Measure, Verdict};
 pub use live::{Asked, Filesystem, Live, LiveError, Observed};
 pub use on_disk::OnDisk;
 
-/// Something that a scenario rests on and that no run brings out: a data sheet's figure, a processor's speed.
+/// A value on which a scenario is based and which no run produces: a data sheet's figure, a processor's speed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Input {
-    /// What, and of which machine.
+    /// The quantity, and the machine.
     pub what: &'static str,
-    /// With its unit.
+    /// The value with its unit.
     pub value: String,
-    /// Where it is from: the source's own text, a data sheet, or *assumed*, and why.
+    /// The origin: the source's own text, a data sheet, or *assumed*, with the reason.
     pub source: &'static str,
 }
 
@@ -58,58 +58,58 @@ impl Input {
     }
 }
 
-/// What comes of running a source.
+/// The outcome of a source.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// The inputs.
     pub inputs: Vec<Input>,
-    /// What it says beside what came out.
+    /// The statements of the source beside the results.
     pub lines: Vec<Line>,
-    /// Its pictures, from our data.
+    /// The figures, drawn from the results.
     pub figures: Vec<Figure>,
 }
 
-/// Why a source could not be run.
+/// The reason why a source could not be run.
 #[derive(Debug, thiserror::Error)]
 pub enum PaperError {
     /// A scenario is wrong.
     #[error("{name}: {source}")]
     Scenario {
-        /// Its file.
+        /// The file of the scenario.
         name: &'static str,
-        /// What is wrong.
+        /// The error in the scenario.
         source: ahead_sim::ScenarioError,
     },
-    /// A policy is not there, or not with these arguments.
+    /// The catalogue does not have the policy, or not with these arguments.
     #[error("{0}")]
     Policy(#[from] ahead_policy::UnknownPolicy),
-    /// The real page cache could not be asked.
+    /// The run against the real page cache failed.
     #[error("{0}")]
     Live(#[from] LiveError),
 }
 
-/// How a source is run; what it asks of the real page cache it asks of the second argument, if there is one.
+/// The run of a source. The argument gives access to the real page cache, if there is one.
 type Run = fn(Option<&dyn Live>) -> Result<Outcome, PaperError>;
 
 /// A source.
 #[derive(Clone, Copy, Debug)]
 pub struct Paper {
-    /// As given to `ahead papers`.
+    /// The name for `ahead papers`.
     pub name: &'static str,
     /// Its title.
     pub title: &'static str,
-    /// Who wrote it.
+    /// The authors.
     pub authors: &'static str,
-    /// When.
+    /// The year of publication.
     pub year: u16,
-    /// What it is about and how it is run here, in a few sentences.
+    /// The content of the source and its run here, in a few sentences.
     pub story: &'static str,
     run: Run,
 }
 
 impl Paper {
-    /// Runs its scenarios on all processors: some seconds. The same figures come out each time, but for those that come
-    /// from the real page cache.
+    /// Runs the scenarios of the source on all processors: some seconds. The figures are the same each time, except
+    /// those from the real page cache.
     ///
     /// Errors: every [`PaperError`].
     pub fn run(&self, live: Option<&dyn Live>) -> Result<Outcome, PaperError> {
@@ -117,20 +117,20 @@ impl Paper {
     }
 }
 
-/// All of them, the oldest first.
+/// All sources, the oldest first.
 pub const PAPERS: &[Paper] = &[roudier::PAPER, oconnor_tracy::PAPER, opdenacker::PAPER, pelouin::PAPER, wu::PAPER];
 
-/// There is no such source.
+/// No source has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no paper is called {name:?}; there are {}", PAPERS.iter().map(|paper| paper.name).collect::<Vec<_>>().join(", "))]
 pub struct UnknownPaper {
-    /// What was asked for.
+    /// The requested name.
     pub name: String,
 }
 
-/// Finds a source.
+/// Finds a source by name.
 ///
-/// Errors: there is none of that name.
+/// Errors: no source has this name.
 pub fn named(name: &str) -> Result<&'static Paper, UnknownPaper> {
     PAPERS.iter().find(|paper| paper.name == name).ok_or_else(|| UnknownPaper { name: name.to_owned() })
 }

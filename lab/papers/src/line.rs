@@ -1,19 +1,19 @@
-//! Statements of a source beside ours, and what may lie between them.
+//! Statements of a source beside our results, with their tolerances.
 
 use serde::Serialize;
 use std::fmt;
 
-/// What a line comes to.
+/// The verdict on a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// Ours is within the tolerance.
+    /// Our value is within the tolerance.
     Holds,
-    /// It is not.
+    /// Our value is outside the tolerance.
     Differs,
-    /// Neither simulation nor real run can show it; or the figure was an input.
+    /// Neither simulation nor real run can show the statement, or the figure was an input.
     NotShown,
-    /// No figure was quoted: an answer to a question that the source left open.
+    /// The source gives no figure: an answer to a question that it leaves open.
     Answered,
 }
 
@@ -28,43 +28,43 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// One statement of a source beside ours.
+/// One statement of a source beside our result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Line {
     /// Name of the source, as given to `ahead papers`.
     pub paper: &'static str,
-    /// What is claimed, and where: section, figure or table.
+    /// The claim, and its place: section, figure or table.
     pub claim: String,
-    /// What the source says, with its unit.
+    /// The value in the source, with its unit.
     pub quoted: String,
-    /// What comes out in the simulator.
+    /// The result of the simulator.
     pub ours: String,
-    /// What came out against the real page cache; `None`: not asked for, or it makes no sense there.
+    /// The result with the real page cache; `None`: not requested, or not meaningful there.
     pub live: Option<String>,
-    /// How far apart they may be, and why.
+    /// The tolerance, and its reason.
     pub tolerance: String,
-    /// What it comes to.
+    /// The verdict on `ours`.
     pub verdict: Verdict,
-    /// What `live` comes to, within the same tolerance; `None`: there is none, or what it is to be compared with is no
+    /// The verdict on `live`, within the same tolerance. `None`: there is no `live`, or the comparison is not with a
     /// number.
     pub live_verdict: Option<Verdict>,
 }
 
 impl Line {
-    /// What came out against the real page cache, if it was asked, and what it may be.
+    /// Adds the result with the real page cache, if there is one, and its bound.
     pub fn live(&mut self, seen: Option<Measure>, bound: Bound) -> &mut Line {
         self.live = seen.map(|seen| seen.to_string());
         self.live_verdict = seen.map(|seen| Verdict::of(bound.holds(seen.value)));
         self
     }
 
-    /// The same for what is more than a number; `holds` is what was found.
+    /// The same for a result that is more than a number; `holds`: whether the result agrees with the source.
     pub fn live_shape(&mut self, seen: Option<(String, bool)>) -> &mut Line {
         (self.live, self.live_verdict) = seen.map(|(live, holds)| (live, Verdict::of(holds))).unzip();
         self
     }
 
-    /// What came out live, with what it comes to.
+    /// The live result with its verdict.
     pub fn live_text(&self) -> Option<String> {
         let verdict = self.live_verdict.map_or(String::new(), |verdict| format!(" ({verdict})"));
         self.live.as_ref().map(|live| live.clone() + &verdict)
@@ -77,14 +77,14 @@ impl Verdict {
     }
 }
 
-/// A number with its unit, as it is shown.
+/// A number with its unit, as printed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measure {
     /// The number.
     pub value: f64,
     /// Its unit; empty for a count.
     pub unit: &'static str,
-    /// Decimals that are shown.
+    /// Printed decimals.
     pub decimals: usize,
 }
 
@@ -99,12 +99,12 @@ impl Measure {
         Measure::new(value as f64, "", 0)
     }
 
-    /// A share (0.67) as percent.
+    /// A share (0.67) in percent.
     pub fn percent(share: f64) -> Measure {
         Measure::new(100.0 * share, "%", 1)
     }
 
-    /// Seconds, of nanoseconds.
+    /// A time in seconds, from nanoseconds.
     pub fn seconds(time_ns: u64) -> Measure {
         Measure::new(time_ns as f64 / 1e9, "s", 2)
     }
@@ -117,21 +117,21 @@ impl fmt::Display for Measure {
     }
 }
 
-/// What a number may be.
+/// The accepted values of a number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bound {
-    /// As far from the first number as the second says, as a share of the first.
+    /// The first number, with the second as the tolerance relative to the first.
     Within(f64, f64),
-    /// Not less.
+    /// At least this number.
     AtLeast(f64),
-    /// Not more.
+    /// At most this number.
     AtMost(f64),
     /// From the first number to the second.
     Between(f64, f64),
 }
 
 impl Bound {
-    /// Whether a number keeps to it; a NaN does not.
+    /// Whether a number is within the bound; a NaN is not.
     pub fn holds(&self, value: f64) -> bool {
         match *self {
             Bound::Within(of, share) => (value - of).abs() <= (of * share).abs() + f64::EPSILON * of.abs(),
@@ -162,34 +162,34 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// None yet.
+    /// A list without lines.
     pub fn new(paper: &'static str) -> Lines {
         Lines { paper, list: Vec::new() }
     }
 
-    /// A number that the source states; `why` says where the tolerance comes from.
+    /// Adds a number that the source states; `why` gives the reason of the tolerance.
     pub fn number(&mut self, claim: &str, quoted: &str, ours: Measure, bound: Bound, why: &str) -> &mut Line {
         self.add(claim, quoted, ours.to_string(), format!("{bound}: {why}"), Verdict::of(bound.holds(ours.value)))
     }
 
-    /// Something that it says without a number, or with several; `holds` is what was found.
+    /// Adds a statement without a number, or with several; `holds`: whether the result agrees with the statement.
     pub fn shape(&mut self, claim: &str, quoted: &str, ours: String, holds: bool, tolerance: &str) -> &mut Line {
         self.add(claim, quoted, ours, tolerance.to_owned(), Verdict::of(holds))
     }
 
-    /// A question that it left open, what it says about it, and what comes out here; `holds`: what the answer rests on
-    /// was found.
+    /// Adds a question that the source leaves open, with the source's text and our answer. `holds`: whether the
+    /// observations behind the answer were made.
     pub fn answer(&mut self, question: &str, quoted: &str, ours: String, holds: bool, how: &str) -> &mut Line {
         let verdict = if holds { Verdict::Answered } else { Verdict::Differs };
         self.add(question, quoted, ours, how.to_owned(), verdict)
     }
 
-    /// Something that cannot be shown here, and why.
+    /// Adds a statement that this project cannot show, and the reason.
     pub fn not_shown(&mut self, claim: &str, quoted: &str, why: &str) -> &mut Line {
         self.add(claim, quoted, String::new(), why.to_owned(), Verdict::NotShown)
     }
 
-    /// A number that is an input, so that its result shows nothing; `from` names what is derived from it.
+    /// Adds a number that is an input, so that its result shows nothing; `from` names the derived value.
     pub fn input(&mut self, claim: &str, quoted: &str, ours: Measure, from: &str) -> &mut Line {
         self.add(claim, quoted, ours.to_string(), format!("input: {from}"), Verdict::NotShown)
     }
@@ -202,7 +202,7 @@ impl Lines {
         &mut self.list[last]
     }
 
-    /// All of them.
+    /// All lines.
     pub fn finish(self) -> Vec<Line> {
         self.list
     }
@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounds_hold_at_their_ends_and_not_beyond() {
+    fn bounds_include_their_ends_only() {
         for (bound, inside, outside) in [
             (Bound::Within(3.2, 0.1), [3.52, 2.88], [3.53, 2.87]),
             (Bound::Within(-2.0, 0.5), [-1.0, -3.0], [-0.9, f64::NAN]),
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_what_it_came_to() {
+    fn line_has_the_verdict_of_its_value() {
         let mut lines = Lines::new("wu");
         lines.number("a", "3.2 MB/s", Measure::new(3.31, "MB/s", 1), Bound::Within(3.2, 0.05), "because");
         lines.number("b", "7000", Measure::count(6999), Bound::AtLeast(7000.0), "because");

@@ -5,12 +5,12 @@
 //!     true-readahead(n)   every 16th page, hit or miss ─▶ this group and the next; the queue full: later
 //! ```
 //!
-//! One machine for all numbers, in two settings as in the paper: the processor moves the data (`mmapit-pio.toml`,
-//! figures 1 to 3), or the disk does (`mmapit.toml`, figures 4 to 7). The disk model differs only in the way out of its
-//! buffer.
+//! One machine for all numbers, in two settings as in the paper. Either the processor moves the data
+//! (`mmapit-pio.toml`, figures 1 to 3), or the disk does (`mmapit.toml`, figures 4 to 7). The disk model differs only
+//! in the output of its buffer.
 //!
-//! The simulator's counters in [`Usage`] give what the paper's own instruments saw: the clock's ticks are charged
-//! to the process that programmed input has interrupted.
+//! [`Usage`] converts the simulator's counters to the view of the paper's own instruments: the kernel charges clock
+//! ticks to the process that programmed input has interrupted.
 
 mod modified;
 mod original;
@@ -21,7 +21,7 @@ use crate::counts::{MIB, seconds};
 use crate::{Input, Job, Lines, Live, Measure, Outcome, Paper, PaperError, run_all, scenario};
 use ahead_sim::{Counters, Scenario};
 
-/// As given to `ahead papers`.
+/// The name for `ahead papers`.
 const NAME: &str = "oconnor-tracy";
 
 /// The paper.
@@ -39,17 +39,17 @@ pub(crate) const PAPER: Paper = Paper {
 
 /// Pages of the file.
 const FILE_PAGES: u64 = 25_600;
-/// The advice levels of the figures: powers of two, as their kernel wanted.
+/// The advice levels of the figures: powers of two, as the paper's kernel requires.
 const LEVELS: [u64; 14] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192];
 
-/// What `getrusage` and a stopwatch saw.
+/// Times as `getrusage` and a stopwatch report them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Usage {
-    /// Seconds.
+    /// User time, seconds.
     user_s: f64,
-    /// Seconds.
+    /// System time, seconds.
     system_s: f64,
-    /// Seconds: what is left of the time that went by.
+    /// The rest of the elapsed time, seconds.
     idle_s: f64,
 }
 
@@ -66,13 +66,13 @@ impl Usage {
 struct Levels(Vec<(u64, Counters)>);
 
 impl Levels {
-    /// At this level.
+    /// The counters at this level.
     fn at(&self, pages: u64) -> &Counters {
         let found = self.0.iter().find(|(level, _)| *level == pages);
         &found.expect("it is asked for levels that were run").1
     }
 
-    /// The largest throughput, and where.
+    /// The largest throughput, and its level.
     fn best(&self) -> (u64, f64) {
         let rates = self.0.iter().map(|(level, counters)| (*level, mb_per_s(counters)));
         rates.fold((0, 0.0), |best, now| if now.1 > best.1 { now } else { best })
@@ -88,7 +88,7 @@ fn rate(value: f64) -> Measure {
     Measure::new(value, "MB/s", 2)
 }
 
-/// How often the program waited: for pages that it missed or that were on their way, and for room in the queue.
+/// Waits of the program: for missed pages, for pages in flight, and for room in the queue.
 fn waits(counters: &Counters) -> u64 {
     counters.misses + counters.locked + counters.queue_waits
 }
@@ -97,7 +97,7 @@ fn waits(counters: &Counters) -> u64 {
 struct Machines {
     /// The processor moves the data.
     pio: Scenario,
-    /// The disk moves them.
+    /// The disk moves the data.
     dma: Scenario,
 }
 
@@ -110,7 +110,7 @@ impl Machines {
     }
 }
 
-/// Runs a policy of one argument at each of these levels.
+/// Runs a policy with one argument at each of these levels.
 fn at_levels(
     scenario: &Scenario,
     policy: &str,
@@ -121,7 +121,7 @@ fn at_levels(
     Ok(Levels(levels.zip(results).collect()))
 }
 
-/// What the figures are made of.
+/// The runs behind the figures.
 struct Runs {
     pio: Levels,
     dma: Levels,

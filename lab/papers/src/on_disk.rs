@@ -75,7 +75,7 @@ impl OnDisk {
         })
     }
 
-    /// Returns an error after a signal that asks to stop.
+    /// Returns an error after a stop signal.
     fn check_signal(&self) -> Result<(), LiveError> {
         match self.signals.poll() {
             Some(signal) if signal.asks_to_stop() => Err(ahead_disk::Error::Interrupted(signal.number).into()),
@@ -132,8 +132,8 @@ impl OnDisk {
         self.directory.join("mnt")
     }
 
-    /// Warns that the times of a disk are not accurate: the machine is busy, or the model is too fast for it. Once for each model, because each
-    /// run attaches the disk again.
+    /// Warns that the times of a disk are not accurate: the machine is busy, or the model is too fast for it. The
+    /// warning appears once for each model, because each run attaches the disk again.
     fn warn_if_inaccurate(&self, info: &DiskInfo) {
         let Some(why) = &info.beyond_rig_why else { return };
         if self.warned.replace(Some(info.model.name.clone())).as_ref() != Some(&info.model.name) {
@@ -143,7 +143,8 @@ impl OnDisk {
         }
     }
 
-    /// Detaches the disk and attaches it again: no page of its files and metadata is cached, and the drive has its state after power-on.
+    /// Detaches the disk and attaches it again. Then no page of its files and metadata is cached, and the drive has its
+    /// state after power-on.
     fn make_cold(&self, asked: &Asked) -> Result<(), LiveError> {
         let mut attached = self.attached.borrow_mut();
         let there = attached.as_mut().ok_or("no disk is attached")?;

@@ -1,15 +1,15 @@
-//! Opdenacker 2007, *Readahead: time-travel techniques for desktop and embedded systems*: lists of files that are read
-//! ahead at boot, what is wrong with them, and windows over what was recorded instead.
+//! Opdenacker 2007, *Readahead: time-travel techniques for desktop and embedded systems*: lists of files to read ahead
+//! at boot, their shortcomings, and windows over a recording instead.
 //!
 //! ```text
 //!     Ubuntu Edgy      the files of the boot, whole, by place, beside it       faster
-//!     Fedora Core 6    those and many that the boot does not need              slower
-//!     embedded         little memory: sections, in time, a window at a time    his proposal, not built then
+//!     Fedora Core 6    these and many that the boot does not need              slower
+//!     embedded         little memory: sections, in time, a window at a time    the author's proposal, not built then
 //! ```
 //!
-//! One machine; the boots' processor and sleeping times are inputs, from the runs without a list, so that the effect of a
-//! list is a result. What is read is what ten programs were measured to touch: eight of them are the boot, two
-//! more stand for the desktop's applications that Fedora's list names besides.
+//! One machine. The boots' processor and sleeping times are inputs, from the runs without a list, so that the effect of
+//! a list is a result. The read pages are those that ten programs were measured to touch. Eight programs are the boot.
+//! Two more represent the desktop's applications that Fedora's list also contains.
 
 mod boot;
 mod kernel;
@@ -21,11 +21,11 @@ use ahead_device::Model;
 use ahead_sim::{Counters, Program, Scenario};
 use boot::{Boot, Order, Parts};
 
-/// As given to `ahead papers`.
+/// The name for `ahead papers`.
 const NAME: &str = "opdenacker";
-/// The boot: every program that was measured, but the two whose files are mostly archives.
+/// The boot: every measured program, except the two whose files are mostly archives.
 const BOOT: [&str; 8] = ["bash", "vim", "git", "gcc", "perl", "gtk", "python", "gdb"];
-/// With those two: what a list names that also serves applications.
+/// All programs, with these two: the content of a list that also serves applications.
 const WITH_APPLICATIONS: [&str; 10] = ["bash", "vim", "git", "gcc", "perl", "gtk", "python", "gdb", "node", "java"];
 
 /// The source.
@@ -39,12 +39,12 @@ pub const PAPER: Paper = Paper {
     run,
 };
 
-/// A distribution's boot: seconds at its end and idle, without and with its list, and the changes as they are printed.
+/// A distribution's boot: seconds to its end and idle seconds, without and with its list, and the changes as printed.
 struct Boots {
     name: &'static str,
     seconds: [f64; 2],
     idle: [f64; 2],
-    /// Of boot and idle time, percent.
+    /// The changes of boot and idle time, percent.
     printed: [f64; 2],
 }
 
@@ -53,9 +53,9 @@ const EDGY: Boots =
     Boots { name: "Ubuntu Edgy", seconds: [48.368, 39.942], idle: [29.070, 22.3], printed: [-17.4, -23.3] };
 const FC6: Boots =
     Boots { name: "Fedora Core 6", seconds: [50.422, 59.858], idle: [28.302, 35.446], printed: [18.7, 20.2] };
-/// What may lie between a boot and ours: their programs and their disk are not known.
+/// Tolerance of a boot time: the programs and the disk of the paper are not known.
 const TOLERANCE: f64 = 0.1;
-/// Likewise between changes, in points.
+/// Tolerance of a change, in points.
 const POINTS: f64 = 6.0;
 
 fn run(_live: Option<&dyn Live>) -> Result<Outcome, PaperError> {
@@ -89,13 +89,13 @@ fn run(_live: Option<&dyn Live>) -> Result<Outcome, PaperError> {
     Ok(outcome)
 }
 
-/// Runs a boot, with another program beside it.
+/// Runs a boot, with another program beside it if there is one.
 fn boot_with(machine: &Scenario, boot: &Boot, beside: Option<Program>) -> Result<Counters, PaperError> {
     let programs = std::iter::once(boot.program()).chain(beside).collect();
     Ok(machine.machine_for(&policy("linux-2.6")?, &boot.file_pages(), programs)?.run())
 }
 
-/// A boot that takes as long as theirs without a list: its computing and sleeping times are inputs.
+/// A boot that takes as long as the paper's without a list: its computing and sleeping times are inputs.
 fn like(machine: &Scenario, theirs: &Boots) -> Result<Boot, PaperError> {
     let mut boot = Boot::new(&BOOT);
     let bare = boot_with(machine, &boot, None)?;
@@ -115,7 +115,7 @@ fn idle(counters: &Counters) -> f64 {
     counters.idle_ns() as f64 / 1e9
 }
 
-/// One row of table 1: boot and idle time, and how much less than without a list.
+/// One row of table 1: boot and idle time, and the reduction compared with no list.
 fn row(theirs: &Boots, with: usize, runs: &[&Counters; 2], lines: &mut Lines) {
     let list = if with == 0 { "without" } else { "with" };
     let times = [
@@ -132,7 +132,7 @@ fn row(theirs: &Boots, with: usize, runs: &[&Counters; 2], lines: &mut Lines) {
         let unknown = "their programs and disk are not known";
         lines.number(&claim, &says, ours, Bound::Within(quoted[with], TOLERANCE), unknown);
         let percent = |of: [f64; 2]| 100.0 * (of[1] / of[0] - 1.0);
-        // What follows from his seconds; it is what is printed, but for a slip.
+        // The change that follows from the paper's seconds. Except for one slip, it is the printed change.
         let change = percent(quoted);
         let slip = if (change - printed).abs() < 0.1 {
             String::new()
@@ -206,7 +206,7 @@ fn bar(label: &str, counters: &Counters) -> StackedBar {
     StackedBar { label: label.into(), values: vec![seconds(counters) - idle(counters), idle(counters)] }
 }
 
-/// Fedora's list names more than the boot needs, and made it slower.
+/// Fedora's list contains more files than the boot needs, and made the boot slower.
 fn fedora(machine: &Scenario, lines: &mut Lines) -> Result<(), PaperError> {
     let boot = like(machine, &FC6)?;
     let without = boot_with(machine, &boot, None)?;
@@ -215,7 +215,7 @@ fn fedora(machine: &Scenario, lines: &mut Lines) -> Result<(), PaperError> {
     for with in [0, 1] {
         row(&FC6, with, &[&without, &beside], lines);
     }
-    // What would make it as slow: a list that the boot waits for, and how long it must be.
+    // A case that is as slow as Fedora: the boot waits for a list. The loop finds the necessary length of the list.
     let waited_for = |more_mb: u64| -> Result<Counters, PaperError> {
         let ops = list().ops.chain(boot.surplus(more_mb)).chain(boot.program().ops);
         let mut file_pages = boot.file_pages();
@@ -278,7 +278,7 @@ fn shortcomings(machine: &Scenario, boot: &Boot, lines: &mut Lines) -> Result<()
         place.misses > 0 && place.misses < without.misses,
         "some, but fewer than without a list; the boot does not sleep here, so that the list has no head start",
     );
-    // Section 5.1: no seek, no order.
+    // Section 5.1: without seeks, the order has no effect.
     let mut flash = machine.clone();
     flash.disk.model = Model::builtin("emmc").expect("built in");
     let times = [Order::Place, Order::Time].map(|order| boot_with(&flash, &awake, Some(list(order))));

@@ -1,5 +1,5 @@
-//! Pelouin 2009, *Investigating ext2 optimizations in Linux*: timed reads that show the layout of a file system, and the
-//! questions that they leave open.
+//! Pelouin 2009, *Investigating ext2 optimizations in Linux*: timed reads that show the layout of a file system, and
+//! the questions that they leave open.
 //!
 //! ```text
 //!     reads of 16 bytes, no read-ahead            drops each 4096 bytes: the block
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Every test runs on one machine. Rates are derived as in the paper, over 16 runs that begin at 16 places of a turn of
-//! the platter; drops are found by one rule, not by eye.
+//! the platter. One rule finds the drops, not visual judgement.
 
 mod processor;
 mod rates;
@@ -22,25 +22,25 @@ use ahead_sim::{Op, Program, Scenario, Scheme};
 use processor::ProcessorCache;
 use rates::{Rates, Steps};
 
-/// As given to `ahead papers`.
+/// The name for `ahead papers`.
 const NAME: &str = "pelouin";
-/// A rate below this share of the median is a large drop: the read took ten times as long as most.
+/// A rate below this share of the median is a large drop: the read took ten times as long as most reads.
 const LARGE_DROP: f64 = 0.2;
-/// A rate below this share of the median is a dip: between one disk access and two.
+/// A rate below this share of the median is a dip: the time is between those of one and of two disk accesses.
 const DIP: f64 = 0.75;
 /// The paper's drops (section 3.2): "122880, 249856, 376832, ..." and a fourth one at the same distance.
 const DROPS: [u64; 4] = [122_880, 249_856, 376_832, 503_808];
-/// Where windows begin, and at 4096 the mark of the first one, which lies in its second page.
+/// Starts of windows. The first window's mark is in its second page, at 4096.
 const WINDOWS: [u64; 8] = [4096, 8192, 24_576, 57_344, 122_880, 249_856, 376_832, 503_808];
 /// The unit of BLKRAGET, bytes.
 const SECTOR_BYTES: u64 = 512;
-/// The paper's distance between them, bytes.
+/// The paper's distance between drops, bytes.
 const PERIOD: u64 = 126_976;
 /// End of figure 3, blocks: beyond both of its steps (175 and 241), at a megabyte and a quarter.
 const FIGURE_3_BLOCKS: usize = 320;
-/// End of figure 4, blocks: 5 MB, beyond the 4 from which on it is linear.
+/// End of figure 4, blocks: 5 MB. The curve is linear from 4 MB on.
 const CACHING_BLOCKS: u64 = 1280;
-/// A block whose read takes longer came from the drive, nanoseconds: the command alone takes 100 us.
+/// A block whose read takes longer came from the drive, nanoseconds. The command alone takes 100 us.
 const MEMORY_NS: u64 = 100_000;
 /// Approximate end of figure 2, bytes.
 const FIGURE_2_END: u64 = 600 << 10;
@@ -171,7 +171,7 @@ fn add_read_ahead(
     add_hidden_properties(machine, lines)
 }
 
-/// The large drops: where windows begin.
+/// The large drops are at the starts of windows.
 fn add_window_drops(policy: &str, drops: &[u64], seen: Option<&[u64]>, lines: &mut Lines) {
     let (early, late): (Vec<u64>, Vec<u64>) = drops.iter().partition(|drop| **drop < DROPS[0]);
     let claim = |what: &str| format!("3.2, figure 2: {what} ({policy})");
@@ -277,8 +277,8 @@ fn first_block_figure(title: &str, first_ns: &[u64], blocks: usize) -> Figure {
     }
 }
 
-/// The times of the first block, nanoseconds, in the paper's order (0, 0-1, 0-2 …), without its very first read; and the
-/// number of reads that missed the page cache.
+/// The times of the first block, nanoseconds, in the paper's order (0, 0-1, 0-2 …), without its very first read. Also
+/// the number of reads that missed the page cache.
 fn first_block_ns(machine: &Scenario) -> Result<(Vec<u64>, u64), PaperError> {
     let (open, file) = (OpenId(0), FileId(0));
     let passes = (1..=CACHING_BLOCKS).flat_map(move |pass| {
@@ -380,7 +380,7 @@ fn add_layout(
     answer_block_15(&machine, &steps, seen.as_deref(), lines)
 }
 
-/// The dip that "was consistently present" at block 15: twelve blocks, their indirect block and three more are 64 KiB
+/// The dip that "was consistently present" at block 15. Twelve blocks, their indirect block and three more are 64 KiB
 /// of disk.
 fn answer_block_15(
     machine: &Scenario,

@@ -1,5 +1,5 @@
-//! Gérard Roudier, "Asynchronous read-ahead" (linux-kernel mailing list, 6 April 1996): the estimate and the
-//! Bonnie rows.
+//! Gérard Roudier, "Asynchronous read-ahead" (linux-kernel mailing list, 6 April 1996): the estimate and the Bonnie
+//! rows.
 //!
 //! ```text
 //!     synchronous    disk  ▓▓▓         ▓▓▓         ▓▓▓          read from the cache: 8 MB/s
@@ -8,17 +8,21 @@
 //!                    cpu      █████████████████████████████     ⇒ 4 MB/s at 100 %
 //! ```
 //!
-//! Inputs of the estimate: the stated rates of disk and program. Inputs of Bonnie: the disk's rate from the row of block
-//! input, the kernel's time for a page from the load of the same row, the program's time for a page from the *ratio* of
-//! load and speed in the synchronous row, the time to write a page from block output. Results: speeds and loads of the
-//! other rows, and the gains.
+//! Inputs of the estimate: the stated rates of disk and program. Inputs of Bonnie:
+//!
+//! - the disk's rate, from the row of block input,
+//! - the kernel's time for a page, from the load of the same row,
+//! - the program's time for a page, from the *ratio* of load and speed in the synchronous row,
+//! - the time to write a page, from block output.
+//!
+//! Results: speeds and loads of the other rows, and the gains.
 
 mod bonnie;
 mod estimate;
 
 use crate::{Input, Lines, Live, Outcome, Paper, PaperError};
 
-/// As given to `ahead papers`.
+/// The name for `ahead papers`.
 const NAME: &str = "roudier";
 
 /// The message.

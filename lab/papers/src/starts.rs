@@ -1,29 +1,30 @@
-//! What programs touch when they start, as measured: `lab/papers/starts.txt` says how and in which form.
+//! The pages that programs touch at their start, as measured. `lab/papers/starts.txt` describes the method and the
+//! form.
 
 use ahead_policy::Page;
 
 /// The measurement.
 const TEXT: &str = include_str!("../starts.txt");
 
-/// A file that was touched.
+/// A touched file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Touched {
-    /// Its length, pages.
+    /// The length of the file, pages.
     pub pages: u64,
-    /// Through a mapping, not by calls.
+    /// Whether the access was through a mapping instead of calls.
     pub is_mapped: bool,
-    /// Its place among all files on the disk.
+    /// The position of the file on the disk, among all files.
     pub rank: usize,
 }
 
-/// Pages of a file that were touched in a row.
+/// Consecutive touched pages of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
-    /// Number of the file.
+    /// The number of the file.
     pub file: usize,
-    /// First page.
+    /// The first page.
     pub first: Page,
-    /// How many.
+    /// The number of pages.
     pub pages: u64,
 }
 
@@ -32,11 +33,11 @@ pub(crate) struct Run {
 pub(crate) struct Start {
     /// The program.
     pub name: &'static str,
-    /// In the order of their first use.
+    /// The runs of pages in the order of their first use.
     pub runs: Vec<Run>,
 }
 
-/// All of it.
+/// All measurements.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Starts {
     /// Every file.
@@ -46,7 +47,7 @@ pub(crate) struct Starts {
 }
 
 impl Starts {
-    /// The measurement of this crate.
+    /// The measurement in this crate.
     pub fn measured() -> Starts {
         let mut starts = Starts::default();
         for line in TEXT.lines().filter(|line| !line.starts_with('#')) {
@@ -73,7 +74,7 @@ impl Starts {
         start.runs.push(Run { file, first: number(first), pages: number(pages) });
     }
 
-    /// The starts of these names, in their order.
+    /// The starts with these names, in the given order.
     pub fn named<'a>(&'a self, names: &'a [&str]) -> impl Iterator<Item = &'a Start> + 'a {
         names.iter().filter_map(|name| self.list.iter().find(|start| start.name == *name))
     }
@@ -88,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_measurement_is_whole() {
+    fn measurement_is_complete() {
         let starts = Starts::measured();
         assert_eq!(starts.files.len(), 449);
         assert_eq!(starts.list.len(), 10);

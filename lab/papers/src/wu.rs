@@ -6,7 +6,7 @@
 //!     table     8 ms and 100 MB/s, nothing else costs anything           11 rows, exactly
 //!     ssd       an Intel X25-M                                           its rate over the window
 //!     readers   two arrays behind a scheduler with time slices           1 to 16 readers, 128 against 512 KiB
-//!     streams   800 slow clients in 64 MB (his mail of 2005)             thrashings
+//!     streams   800 slow clients in 64 MB (Wu's mail of 2005)            thrashings
 //!     desktop   programs that start through mappings                     hit ratio and footprint
 //! ```
 
@@ -18,7 +18,7 @@ mod table;
 
 use crate::{Input, Lines, Live, Outcome, Paper, PaperError};
 
-/// As given to `ahead papers`.
+/// The name for `ahead papers`.
 const NAME: &str = "wu";
 
 /// The source.

@@ -1,4 +1,4 @@
-//! What Opdenacker's boots come to: a change of the simulator that breaks a line is noticed here.
+//! The verdicts on Opdenacker's boots. A change of the simulator that breaks a line fails here.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! What Pelouin's paper comes to: a change of the simulator that breaks a line is noticed here.
+//! The verdicts on Pelouin's paper. A change of the simulator that breaks a line fails here.
 
 mod common;
 
@@ -16,7 +16,7 @@ fn every_line_comes_to_what_it_came_to() {
 }
 
 #[test]
-fn each_of_his_five_figures_is_drawn() {
+fn all_five_figures_are_drawn() {
     let outcome = ahead_papers::named("pelouin").unwrap().run(None).unwrap();
     let titles: Vec<&str> = outcome.figures.iter().map(|figure| figure.title.as_str()).collect();
     assert_eq!(titles, ["Figure 1", "Figure 2", "Figure 3", "Figure 4", "Figure 5"]);

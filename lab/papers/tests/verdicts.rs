@@ -1,4 +1,4 @@
-//! What the papers say holds here, but for what is named with its reason.
+//! The statements of the papers hold in the simulator, except the named lines, each with its reason.
 
 use ahead_papers::{Asked, Line, Live, LiveError, Observed, Outcome, PAPERS, Plot, Verdict, named};
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ impl Live for Broken {
     }
 }
 
-/// What came out live, in the order of the lines.
+/// The live results, in the order of the lines.
 fn live(outcome: &Outcome) -> Vec<&str> {
     outcome.lines.iter().filter_map(|line| line.live.as_deref()).collect()
 }
@@ -36,7 +36,7 @@ fn count(outcome: &Outcome, verdict: Verdict) -> usize {
     outcome.lines.iter().filter(|line| line.verdict == verdict).count()
 }
 
-/// Lines that differ are these, each by the beginning of its claim, and no others.
+/// Checks that exactly these lines differ, each given by the beginning of its claim.
 fn differ_only(lines: &[Line], known: &[&str]) {
     let differ: Vec<&Line> = lines.iter().filter(|line| line.verdict == Verdict::Differs).collect();
     for line in &differ {
@@ -47,7 +47,7 @@ fn differ_only(lines: &[Line], known: &[&str]) {
     }
 }
 
-/// What every paper owes its readers.
+/// Checks that every outcome is complete for its readers.
 fn is_complete(name: &str, outcome: &Outcome) {
     let claims: BTreeSet<&str> = outcome.lines.iter().map(|line| line.claim.as_str()).collect();
     assert_eq!(claims.len(), outcome.lines.len(), "each claim once");
@@ -86,8 +86,8 @@ fn roudier() {
             "Bonnie, block output, synchronous: speed",
         ],
     );
-    // Inputs: block input, the loads of block output and of the row that gives the program's time. Not shown: output per
-    // character, writes that are equal in both kernels, and the row that the paper leaves out.
+    // Inputs: block input, the loads of block output and of the row that gives the program's time. Not shown: output
+    // per character, writes that are equal in both kernels, and the row that the paper leaves out.
     assert_eq!(count(&outcome, Verdict::NotShown), 13);
     assert_eq!(count(&outcome, Verdict::Answered), 2);
 }
@@ -100,14 +100,14 @@ fn oconnor_and_tracy() {
     differ_only(
         &outcome.lines,
         &[
-            // Only with DMA: programmed input is done before the program may run on.
+            // Only with DMA: programmed input ends before the program can continue.
             "figure 1: hits on locked pages as n grows",
             // All from 64 to 256 are within two percent of each other.
             "figure 2: roughly 64 pages",
             "why does throughput peak",
             // Nothing in the text explains five seconds of system time.
             "figure 3, first phase",
-            // Our queue holds 256 pages, theirs a few more.
+            // Our queue has room for 256 pages, the paper's for a few more.
             "figure 6: idle time falls with 256 pages",
             // The first 256 pages of each group fit into the queue.
             "figure 7: waits for the queue, 512 pages",
@@ -128,7 +128,7 @@ fn oconnor_and_tracy() {
 }
 
 #[test]
-fn the_real_page_cache_is_asked_where_it_makes_sense() {
+fn live_results_appear_only_with_a_live_page_cache() {
     let roudier = named("roudier").unwrap();
     let outcome = roudier.run(Some(&Ideal)).unwrap();
     assert_eq!(live(&outcome), ["4.00 MB/s", "100.0 %"]);
@@ -140,7 +140,7 @@ fn the_real_page_cache_is_asked_where_it_makes_sense() {
 }
 
 #[test]
-fn the_same_comes_out_each_time() {
+fn repeated_run_has_the_same_outcome() {
     assert_eq!(run("roudier"), run("roudier"));
 }
 
@@ -156,9 +156,9 @@ fn papers_are_found_by_their_names() {
     assert!(PAPERS.iter().all(|paper| error.contains(paper.name)), "{error}");
 }
 
-/// The two settings of the machine differ in who moves the data, and in nothing else.
+/// The two settings of the machine differ only in the component that moves the data.
 #[test]
-fn one_machine_has_both_settings() {
+fn both_settings_differ_only_in_the_data_path() {
     let plain = |text: &str, moved: &[&str]| -> Vec<String> {
         let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
         lines.filter(|line| !moved.iter().any(|key| line.starts_with(key))).map(str::to_owned).collect()

@@ -1,4 +1,4 @@
-//! What Wu's reasons come to: a change of the simulator that breaks a line is noticed here.
+//! The verdicts on Wu's reasons. A change of the simulator that breaks a line fails here.
 
 mod common;
 

@@ -10,7 +10,7 @@ pub(crate) const NOT_ASKED: &str = "not asked for";
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Value {
-    /// Counted: exact, or wrong.
+    /// Counted: the value is exact or wrong.
     Whole(u64),
     /// Measured.
     Real(f64),
@@ -29,16 +29,16 @@ impl Value {
 /// A result of the probe, or the reason why there is none.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Answer {
-    /// The value; none: not determined.
+    /// The value; `None`: not determined.
     pub value: Option<Value>,
     /// `bytes`, `us`, `bytes_per_s`, `requests`, `blocks`.
     pub unit: &'static str,
-    /// The confidence, 0 to 1. For a counted value: the rule of succession over the agreeing and differing observations
-    /// ([`agreement`]). For a measured value: that of the interval [`Answer::range`].
+    /// The confidence, 0 to 1. For a counted value: the rule of succession over the agreeing and differing observations ([`agreement`]).
+    /// For a measured value: that of the interval [`Answer::range`].
     pub confidence: Option<f64>,
     /// The method, or the reason why there is no value.
     pub method: String,
-    /// The interval of a measured value: it contains the value with that confidence.
+    /// The interval of a measured value: the true value is inside with that confidence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub range: Option<[f64; 2]>,
 }
@@ -66,8 +66,8 @@ impl Answer {
         Answer { value, unit, confidence: Some(0.95), method: method.into(), range: Some(range) }
     }
 
-    /// The median of some measurements, with their minimum and maximum: the true median is between these, unless all measurements are
-    /// on one side of it, with probability 2^(1-n).
+    /// The median of some measurements, with their minimum and maximum. With probability 2^(1-n) all measurements are on one side of the
+    /// true median; otherwise the true median is between minimum and maximum.
     pub fn middle_of(values: &[f64], unit: &'static str, method: impl Into<String>) -> Answer {
         let range = [quantile(values, 0.0), quantile(values, 1.0)];
         let confidence = Some(1.0 - 0.5_f64.powi(values.len() as i32 - 1));
@@ -86,7 +86,7 @@ impl Answer {
 /// Confidence and method of a list, or the reason why it is empty.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct How {
-    /// The confidence, as in an [`Answer`]; none: not determined.
+    /// The confidence, as in an [`Answer`]; `None`: not determined.
     pub confidence: Option<f64>,
     /// The method, or the reason why there is no value.
     pub method: String,
@@ -99,8 +99,8 @@ impl How {
     }
 }
 
-/// Probability that the next observation agrees, too, when `agree` of `all` agreed: (agree + 1) / (all + 2), Laplace's rule of
-/// succession. Three of three give 0.8, twelve of twelve 0.93; the result is never 1.
+/// Probability that the next observation agrees, when `agree` of `all` agreed: (agree + 1) / (all + 2), Laplace's rule of succession.
+/// Three of three give 0.8, twelve of twelve 0.93; the result is never 1.
 pub fn agreement(agree: u64, all: u64) -> f64 {
     (agree + 1) as f64 / (all + 2) as f64
 }
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_that_agree_are_surer_and_none_is_certain() {
+    fn agreement_grows_with_observations_and_is_below_1() {
         assert_eq!(agreement(3, 3), 0.8);
         assert!(agreement(12, 12) > agreement(3, 3) && agreement(12, 12) < 1.0);
         assert!(agreement(2, 3) < agreement(3, 3));

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 /// Maximum number of evictions while reads are in flight. Before each retry, a read has ended.
 const EVICTIONS: u32 = 1000;
-/// In a file larger than twice this, mincore checks only this much at the beginning and around the middle, bytes: the probe's
-/// reads begin there and extend over a few windows. A check of a terabyte takes 40 seconds.
+/// In a file larger than twice this, mincore checks only this many bytes at the beginning and around the middle. The probe's reads begin
+/// there and extend over a few windows. A check of a terabyte takes 40 seconds.
 const LOOKED_BYTES: u64 = 256 << 20;
 
 impl Subject {
@@ -25,14 +25,14 @@ impl Subject {
         matches!(self.cold_check, ColdCheck::Timing { .. })
     }
 
-    /// Records that a read follows, with the kernel's read-ahead.
+    /// Records that a read with the kernel's read-ahead follows.
     pub(crate) fn is_read(&self) {
         if let ColdCheck::Timing { is_under_way, .. } = &self.cold_check {
             is_under_way.set(true);
         }
     }
 
-    /// Records that reads in flight have had the time `took` to end, so that the next eviction need not wait.
+    /// Records that reads in flight had the time `took` to end, so that the next eviction need not wait.
     pub fn has_settled(&self, took: Duration) {
         if let ColdCheck::Timing { given, is_under_way } = &self.cold_check {
             // A guess until the duration is measured.
@@ -54,7 +54,7 @@ impl Subject {
             evict::file(self.held())?;
             let left = match self.left() {
                 Ok(left) => left,
-                // The kernel does not report cached pages: all that is possible is another eviction after the reads in flight.
+                // The kernel does not report cached pages. The only remedy is another eviction after the reads in flight.
                 Err(Error::Kernel(error)) if error.is_unavailable() => return Ok(evict::file(self.held())?),
                 Err(error) => return Err(error),
             };
@@ -88,9 +88,9 @@ impl Subject {
         }
     }
 
-    /// Waits until the page at this place has arrived, without further reads. A read call would trigger read-ahead: one of the pages in
-    /// flight has the kernel's mark, which works with any advice, and so eviction would follow read-ahead to the end of the file. If
-    /// files cannot be mapped, a read call is the only way.
+    /// Waits until the page at this offset has arrived, without further reads. A read call would trigger read-ahead: one of the pages in
+    /// flight has the kernel's mark, which works with any advice. Eviction would then follow read-ahead to the end of the file. If files
+    /// cannot be mapped, a read call is the only way.
     fn wait_for(&self, offset_bytes: u64) -> Result<()> {
         match self.map_exact(self.held()) {
             Ok(mapping) => mapping.fault(offset_bytes as usize)?,
@@ -105,7 +105,7 @@ impl Subject {
     pub fn make_metadata_cold(&self, watcher: &dyn Watcher) -> Result<bool> {
         self.make_cold(watcher)?;
         let Some(device) = self.block_device() else { return Ok(false) };
-        // Blocks that the journal references stay, also clean ones.
+        // Blocks that the journal references stay cached, also clean ones.
         let evicted = evict::journal(self.held())
             .and_then(|()| evict::block_map(self.held()))
             .and_then(|()| evict::block_device(device));

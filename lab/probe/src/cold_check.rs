@@ -1,4 +1,4 @@
-//! Checks whether the probed file or device is cold, as far as the kernel may be asked.
+//! Checks whether the probed file or device is cold, with the permitted queries to the kernel.
 //!
 //! ```text
 //!     Counted    cachestat counts 0 pages: none is cached or in flight, for a file of any size
@@ -13,7 +13,7 @@ use std::cell::Cell;
 use std::fs::File;
 use std::time::Duration;
 
-/// Time for reads in flight until their duration is known: several accesses of any disk. Used with timing alone.
+/// Time for reads in flight until their duration is known: several accesses of any disk. Only for probes by timing alone.
 pub const UNKNOWN: Duration = Duration::from_millis(50);
 
 /// How [`crate::Subject::make_cold`] checks that no page is cached.
@@ -33,8 +33,8 @@ pub enum ColdCheck {
 }
 
 impl ColdCheck {
-    /// The check that works for this file. cachestat is tried with a page that was just read: it may be missing or refused, and
-    /// for a file of overlayfs, whose pages belong to a file of another file system, it counts none.
+    /// The check that works for this file, found with a page that was just read. cachestat may be missing or refused. For a file of
+    /// overlayfs, whose pages belong to a file of another file system, cachestat counts no page.
     pub fn of(file: &File, exact: &File, timing_only: bool) -> Result<ColdCheck> {
         if timing_only {
             return Ok(ColdCheck::Timing { given: Cell::new(UNKNOWN), is_under_way: Cell::new(true) });

@@ -1,4 +1,4 @@
-//! Checks that reads reach the disk: a hole, or allocated space that was never written, is read as zeros without a disk access.
+//! Checks that reads reach the disk: a read of a hole, or of allocated space without written data, returns zeros without a disk access.
 
 use crate::error::{Error, Result};
 use ahead_sys::{fiemap, sparse};
@@ -9,11 +9,11 @@ use std::os::unix::fs::MetadataExt;
 const HOLES: f64 = 0.01;
 /// Unit of `st_blocks`, bytes.
 const SECTOR_BYTES: u64 = 512;
-/// Maximum number of data ranges that are searched.
+/// Maximum number of data ranges in the search.
 const PIECES: usize = 65_536;
 
-/// Why times of reads of this file are not those of its disk. `None`: the file is all data, or the file system does not report
-/// it. With `timing_only` the file's length and its allocated bytes are compared instead.
+/// Why read times of this file are not read times of its disk. `None`: the file is all data, or the file system does not report holes.
+/// With `timing_only` the function compares the file's length with its allocated bytes instead.
 pub fn missing(file: &File, size_bytes: u64, timing_only: bool) -> Result<Option<String>> {
     let (data_bytes, of_bytes) = match timing_only {
         true => {
@@ -34,8 +34,8 @@ pub fn missing(file: &File, size_bytes: u64, timing_only: bool) -> Result<Option
     }))
 }
 
-/// Written bytes and checked bytes according to FIEMAP, which distinguishes allocated from written space. None if the file system does
-/// not report it.
+/// Written bytes and checked bytes according to FIEMAP, which distinguishes allocated from written space. `None` if the file system does
+/// not support FIEMAP.
 fn placed(file: &File, size_bytes: u64) -> Option<(u64, u64)> {
     let pieces = fiemap::extents(file, 0, size_bytes).ok()?;
     let end =
@@ -45,7 +45,7 @@ fn placed(file: &File, size_bytes: u64) -> Option<(u64, u64)> {
     Some((written.map(|piece| end(piece).saturating_sub(piece.logical_bytes)).sum(), looked_bytes))
 }
 
-/// Bytes of data and checked bytes according to SEEK_HOLE. None if the file system does not report it.
+/// Bytes of data and checked bytes according to SEEK_HOLE. `None` if the file system does not support SEEK_HOLE.
 fn between_holes(file: &File, size_bytes: u64) -> Option<(u64, u64)> {
     let (mut data_bytes, mut at) = (0, 0);
     for _ in 0..PIECES {
@@ -69,7 +69,7 @@ mod tests {
 
     /// Regression: a hole of a gigabyte was reported as a disk with 3 us and 20 GB/s.
     #[test]
-    fn holes_are_no_data_and_what_was_written_is() {
+    fn holes_are_no_data_and_written_bytes_are() {
         let mut file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         file.write_all(&vec![7; MIB as usize]).unwrap();
         file.sync_all().unwrap();

@@ -1,8 +1,8 @@
-//! Measures the disk: access time, bandwidth and parallelism; of a rotating disk also rotation, seeks and buffer, of any other its
+//! Measures the disk: access time, bandwidth and parallelism; for a rotating disk also rotation, seeks and buffer, for any other disk its
 //! limits.
 //!
-//! A disk rotates if descending reads all take the same time (a turn of the platter), random reads take different times, and
-//! ascending reads take almost no time.
+//! A disk rotates on three conditions. Descending reads all take the same time (a turn of the platter). Random reads take different
+//! times. Ascending reads take almost no time.
 
 mod reads;
 mod rotating;
@@ -18,7 +18,7 @@ pub(crate) use reads::Reads;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
-/// Number of random reads to find the kind of the disk, each with a pause after it.
+/// Number of random reads that find the kind of the disk, each with a pause after it.
 const READS: usize = 100;
 /// Time limit of these reads.
 const READS_TIME: Duration = Duration::from_secs(3);
@@ -32,7 +32,7 @@ const NEIGHBOURS: u64 = 24;
 /// Range of a turn of the platter, nanoseconds: 30,000 to 1,000 per minute.
 const TURNS_NS: std::ops::Range<f64> = 1.9e6..61e6;
 /// Times count as equal if their quartiles differ by at most this share of the median. So a few disturbed reads do not matter, nor the
-/// short times after them, when the platter had turned meanwhile.
+/// short times after a disturbed read, during which the platter has turned.
 const SAME: f64 = 0.03;
 
 /// Factor between the times of both kinds of disk from which the kind is certain.
@@ -51,7 +51,7 @@ pub struct Rotation {
     pub seek_full: Answer,
     /// Bandwidth at the end of the disk, bytes per second.
     pub inner_bandwidth: Answer,
-    /// Bytes that the drive reads ahead by itself after a read.
+    /// Bytes that the drive reads ahead after a read.
     pub read_on: Answer,
     /// Maximum number of bytes that can be read after a page while the page is still in the drive's buffer.
     pub drive_cache: Answer,
@@ -75,7 +75,7 @@ pub struct Found {
     pub access_time: Answer,
     /// Bandwidth of a long sequential read, at the beginning of the disk if that may be read, bytes per second.
     pub bandwidth: Answer,
-    /// Requests that it serves at the same time.
+    /// Requests that the disk serves at the same time.
     pub parallelism: Answer,
     /// Parameters of a rotating disk.
     pub rotation: Option<Rotation>,
@@ -136,7 +136,7 @@ impl Neighbours {
         Ok(Neighbours { backwards: towards(-(PAGE_BYTES as i64))?, forwards: towards(PAGE_BYTES as i64)? })
     }
 
-    /// Whether these are times of a rotating disk, compared with `anywhere`, times of random places. A factor above 1 demands a
+    /// Whether these are times of a rotating disk, compared with `anywhere`, the times of random reads. A factor above 1 requires a
     /// larger difference than necessary, a factor below 1 a smaller one.
     fn turn(&self, anywhere: &[f64], factor: f64) -> bool {
         let spread = |times: &[f64]| (quantile(times, 0.75) - quantile(times, 0.25)) / median(times).max(1.0);
@@ -149,7 +149,7 @@ impl Neighbours {
 }
 
 impl Single {
-    /// And whether the disk rotates.
+    /// Returns the times, and whether the disk rotates.
     fn measure(run: &Run, reads: &mut Reads) -> Result<(Single, bool)> {
         let began = Instant::now();
         // After each read, a pause of the same length, so that no limit on requests applies.
@@ -186,8 +186,8 @@ impl Single {
         Ok(())
     }
 
-    /// Times without those that another process made longer than any seek and rotation, a tenth of a second and more: some of
-    /// these would change the mean.
+    /// Times without reads that another process delayed for longer than any seek and rotation, a tenth of a second and more. A few such
+    /// reads would change the mean.
     fn undisturbed(&self) -> Vec<f64> {
         let most_ns = 2.0 * quantile(&self.anywhere, 0.95);
         self.anywhere.iter().copied().filter(|ns| *ns <= most_ns).collect()
@@ -211,8 +211,8 @@ pub fn find(run: &Run) -> Result<Found> {
     Ok(Found { whole_disk: reads.is_whole, ..found })
 }
 
-/// The mean access time where a turn and seeks make times differ, else the middle one: what is far above it other programs have
-/// done.
+/// The mean access time if rotation and seeks make times differ, otherwise the median: other programs cause the times far above the
+/// median.
 fn access_time(single: &Single, rotates: bool, is_whole: bool) -> Answer {
     let place = if is_whole { "all over the disk" } else { "in the test file alone" };
     let (times, which) = if rotates { (single.undisturbed(), "mean") } else { (single.anywhere.clone(), "median") };
@@ -232,7 +232,7 @@ mod tests {
 
     /// Regression: a few reads of 224 ms among reads of 13 ms increased the result to 14.3 ms.
     #[test]
-    fn reads_that_others_have_delayed_are_not_in_the_mean() {
+    fn delayed_reads_are_not_in_the_mean() {
         let mut anywhere: Vec<f64> = (0..100).map(|index| 8e6 + 1e5 * f64::from(index)).collect();
         let single = |anywhere| Single { anywhere, backwards: Vec::new(), forwards: Vec::new(), votes: (1, 1) };
         let (alone, _) = mean(&single(anywhere.clone()).undisturbed());
@@ -240,9 +240,9 @@ mod tests {
         assert_eq!(mean(&single(anywhere).undisturbed()).0, alone);
     }
 
-    /// Regression: one try decided, however near the boundary its times were.
+    /// Regression: a single try decided, even with times near the boundary.
     #[test]
-    fn a_disk_near_the_boundary_turns_but_not_clearly() {
+    fn rotation_near_the_boundary_depends_on_the_factor() {
         let spread =
             |middle: f64, part: f64| (-12..=12).map(|at| middle * (1.0 + part * f64::from(at) / 12.0)).collect();
         let anywhere: Vec<f64> = spread(12e6, 0.5);

@@ -1,40 +1,40 @@
-//! Why nothing can be found out.
+//! Errors of this crate.
 
 use std::io;
 
-/// Shorthand.
+/// Result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What can go wrong.
+/// Why the probe failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The kernel refuses or lacks something.
+    /// The kernel refuses or lacks a call.
     #[error("{0}")]
     Kernel(#[from] ahead_sys::Error),
-    /// A read or write of what is probed failed.
+    /// A read or write of the probed file or device failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// The action that failed.
         what: String,
-        /// The system's answer.
+        /// The error of the system call.
         source: io::Error,
     },
-    /// The test file has no room.
+    /// There is too little space for the test file.
     #[error(
         "{directory} has {free_bytes} bytes free, and a test file of {wanted_bytes} bytes and a reserve are wanted; choose a smaller one with --size, or another directory"
     )]
     NoSpace {
-        /// Where.
+        /// The directory of the test file.
         directory: String,
-        /// Free there.
+        /// Free space, bytes.
         free_bytes: u64,
-        /// Asked for.
+        /// Requested size of the test file, bytes.
         wanted_bytes: u64,
     },
-    /// This can't be probed.
+    /// This file or device cannot be probed.
     #[error("{0}")]
     Unsuitable(String),
-    /// What is asked for makes no sense together.
+    /// The requested options contradict each other.
     #[error("{0}")]
     Usage(String),
     /// The watcher ended the probe.
@@ -43,7 +43,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Wraps a system error with what was tried.
+    /// Wraps a system error with the action that failed.
     pub fn io(what: impl Into<String>, source: impl Into<io::Error>) -> Error {
         Error::Io { what: what.into(), source: source.into() }
     }

@@ -39,16 +39,16 @@ pub struct Clock {
     pub page_ns: f64,
 }
 
-/// Mappings in which the times of pages that are there are learned, and how far from each other: the kernel maps 16 pages around
-/// a fault (`fault_around_bytes`), and a page that is mapped already is touched quicker than any other.
+/// Number of mappings in which the probe learns the times of cached pages, and the distance of these pages. The kernel maps 16 pages
+/// around a fault (`fault_around_bytes`), and an access to a mapped page is faster than any other.
 const HIT_MAPPINGS: usize = 8;
 const HIT_STEP_PAGES: usize = 16;
-/// Random pages that are read: most of these reads go to the disk itself.
+/// Number of random reads: most of them go to the disk itself.
 const MISSES: u64 = 40;
-/// Pages in a row that are read exactly: a drive that reads on by itself serves them out of its buffer, the quickest that a read of
-/// the disk can be.
+/// Number of adjacent pages that exact reads access. A drive that reads ahead serves them from its buffer: the fastest possible read of a
+/// disk.
 const NEAR_MISSES: u64 = 100;
-/// Pages of the long read by which a page's transfer is learned: 4 MiB.
+/// Pages of the long read from which the probe learns the transfer time of a page: 4 MiB.
 const LONG_PAGES: u64 = 1024;
 /// Minimum number of pages in flight to wait for: 1 MiB, more than the first windows of any kernel.
 const LEAST_SETTLED_PAGES: u64 = 256;
@@ -56,9 +56,9 @@ const LEAST_SETTLED_PAGES: u64 = 256;
 const SETTLE: f64 = 2.0;
 
 impl Eyes {
-    /// Selects queries to the kernel if they work, unless timing alone is requested.
+    /// Selects queries to the kernel if they work, unless the caller requests timing alone.
     ///
-    /// `Err` as text: why neither works.
+    /// `Err` as text: why neither method works.
     pub fn open(run: &Run) -> Result<std::result::Result<Eyes, String>> {
         if run.subject.is_counted() {
             return Ok(Ok(Eyes::Asking));
@@ -74,8 +74,8 @@ impl Eyes {
         }
     }
 
-    /// The first page from `from` on that is not there after a run, where all before it are; at most `end`. Timing makes runs as
-    /// often as it has to, and waits for what is under way.
+    /// The first absent page of `from..end` after a run, or `end` if all of them are cached. Timing repeats the run as often as
+    /// necessary, and waits for pages in flight.
     pub fn end_of_cached(self, subject: &Subject, from: u64, end: u64, run: &Prepare) -> Result<u64> {
         match self {
             Eyes::Asking => {
@@ -86,7 +86,7 @@ impl Eyes {
         }
     }
 
-    /// How many pages right before `end` are there after a run; at most `end`.
+    /// The number of cached pages right before `end` after a run; at most `end`.
     pub fn cached_before(self, subject: &Subject, end: u64, run: &Prepare) -> Result<u64> {
         match self {
             Eyes::Asking => count(&run()?.look, 0, end),
@@ -94,7 +94,7 @@ impl Eyes {
         }
     }
 
-    /// Whether the cached pages end exactly before `page` after a run that asked for `pages` pages last.
+    /// Whether the cached pages end exactly before `page` after a run whose last request had `pages` pages.
     pub fn ends_at(self, subject: &Subject, page: u64, pages: u64, run: &Prepare) -> Result<bool> {
         match self {
             Eyes::Asking => Ok(count(&run()?.look, page - 1, page + 1)? == 1),
@@ -105,8 +105,8 @@ impl Eyes {
         }
     }
 
-    /// Whether a page is cached that no process reads at the moment, where nothing was read ahead. With timing the page is
-    /// touched, and read if it is absent; `there` is a page that is certainly cached.
+    /// Whether a page is cached, when no process reads it and no read-ahead follows. With timing the function accesses the page, and so
+    /// reads an absent page; `there` is a page that is certainly cached.
     pub fn sees(self, subject: &Subject, look: &File, page: u64, there: u64) -> Result<bool> {
         match self {
             Eyes::Asking => Ok(count(look, page, page + 1)? > 0),
@@ -123,26 +123,26 @@ impl Eyes {
     }
 }
 
-/// What has to stay open after a run, and the opening to look through.
+/// The files that have to stay open after a run, and the file through which the probe accesses pages.
 pub struct Ran {
-    /// With exact reads.
+    /// The probe's file, opened for exact reads.
     pub look: File,
-    /// The reader's.
+    /// The reader's file.
     pub _reader: File,
-    /// The reader's.
+    /// The reader's mapping.
     pub _mapping: Option<Mapping>,
 }
 
-/// Makes a run: from a cold cache to where it is looked.
+/// Makes a run: from a cold cache to the state under test.
 pub type Prepare<'a> = dyn Fn() -> Result<Ran> + 'a;
 
-/// Pages that are cached between two.
+/// Number of cached pages in `from..end`.
 pub fn count(look: &File, from: u64, end: u64) -> Result<u64> {
     Ok(cache::cachestat(look, from * PAGE_BYTES, end.saturating_sub(from) * PAGE_BYTES)?.cached_pages)
 }
 
-/// Nanoseconds that a touch of this page takes. After a sleep or a wait for the disk the first touch is slow, whatever it finds: the
-/// processor has slept, its caches hold something else. So a page that is there is touched before.
+/// Nanoseconds that an access to this page takes. After a sleep or a wait for the disk the first access is slow for any page. The
+/// processor has slept, and its caches hold other data. So the function accesses the cached page `there` first.
 fn look_at(mapping: &Mapping, page: u64, there: u64) -> Result<f64> {
     mapping.fault((there * PAGE_BYTES) as usize)?;
     let began = Instant::now();
@@ -165,9 +165,9 @@ impl<'a> Looks<'a> {
         Looks { clock, subject, run, pages: LEAST_SETTLED_PAGES, ran: None }
     }
 
-    /// Where the cached pages end: the first of `from..end` that is absent, by `page_of`. To touch a cached page costs almost
-    /// nothing. Other load makes a touch slow, too, but never quick: so a page is absent if the next one is, and if a separate
-    /// run, with more time for reads under way, finds it absent again.
+    /// The first absent page of `from..end`, in the order of `page_of`. An access to a cached page costs almost nothing. Other load can
+    /// make an access slow, but never fast. So a page counts as absent on two conditions. The next page is absent. A separate run, with
+    /// more time for pages in flight, finds the page absent again.
     fn first_absent(&mut self, from: u64, end: u64, page_of: impl Fn(u64) -> u64) -> Result<u64> {
         let mut at = from;
         while at < end {
@@ -195,7 +195,7 @@ impl<'a> Looks<'a> {
                 (ran, mapping)
             }
         };
-        // The last page: who settles reads it.
+        // The last page of the file is cached: `settle` has read it.
         let looked_ns = look_at(&mapping, page, self.subject.pages() - 1)?;
         self.ran = Some((ran, mapping));
         Ok(looked_ns < self.clock.parting_ns)
@@ -218,7 +218,7 @@ impl Clock {
             return Ok(Err("times are those of faults, and this file cannot be mapped".to_owned()));
         };
         for count in 1..=MISSES.min(pages / 8) {
-            // Golden section: places that are spread however many there are.
+            // Golden section: spreads any number of places evenly.
             let page = (count as f64 * 0.618_033_988_75).fract() * (pages - 1) as f64;
             misses.push(look_at(&mapping, page as u64, 0)?);
         }
@@ -246,8 +246,8 @@ impl Clock {
         Ok(Ok(Clock { parting_ns, access_ns: quantile(&misses, 0.95), page_ns: long_ns / long as f64 }))
     }
 
-    /// Waits until the `pages` pages that were asked for have arrived. Without a look there is only this way to know: a page at
-    /// the file's end is asked for after them, and then time passes that is enough for all of them.
+    /// Waits until the requested `pages` pages have arrived. Without queries to the kernel there is only one way. The function requests
+    /// another page, at the file's end. Then it waits for a time that is enough for all of these pages.
     fn settle(self, subject: &Subject, look: &File, pages: u64) -> Result<()> {
         subject.read_page(look, subject.pages() - 1)?;
         let takes = Duration::from_nanos((SETTLE * (self.access_ns + pages as f64 * self.page_ns)) as u64);

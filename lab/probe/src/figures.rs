@@ -1,5 +1,5 @@
-//! Data of Pelouin's figures 1 to 5, in the way he got them: sequential reads in small steps, each timed; rates at each place by
-//! centred differences, averaged over 16 runs.
+//! Data of Pelouin's figures 1 to 5, measured as in his paper: sequential reads in small steps, each timed. Centred differences, averaged
+//! over 16 runs, give the rate at each place.
 
 use crate::Run;
 use crate::disk::Reads;
@@ -7,29 +7,29 @@ use crate::error::Result;
 use crate::subject::PAGE_BYTES;
 use std::fs::File;
 
-/// Runs that are averaged, as many as his.
+/// Number of averaged runs, as in his paper.
 const RUNS: usize = 16;
-/// The drive's buffer: pages that are read before the first is read again, at most, and in steps of.
+/// For the drive's buffer: the maximum number of pages between two reads of the first page, and the step.
 const AGAIN_PAGES: u64 = 1024;
 const AGAIN_STEP: u64 = 16;
 
-/// A figure: what it shows, and its points.
+/// A figure: its title and its points.
 #[derive(Clone, Debug)]
 pub struct Figure {
     /// Its number in the paper.
     pub number: u32,
-    /// What it shows.
+    /// The title.
     pub title: &'static str,
-    /// Lower axis.
+    /// Title of the horizontal axis.
     pub x: &'static str,
-    /// Upright axis.
+    /// Title of the vertical axis.
     pub y: &'static str,
     /// Places and values.
     pub points: Vec<(f64, f64)>,
 }
 
-/// Reads a file in steps of `step` bytes up to `end`, and gives bytes per microsecond at each place but the first: the mean over the
-/// runs. None of a file that does not lie on the disk.
+/// Reads a file in steps of `step` bytes up to `end`. Returns bytes per microsecond at each place but the first: the mean over the runs.
+/// Empty for a file without a disk.
 fn rates(run: &Run, step: u64, end: u64, with_read_ahead: bool, cold_metadata: bool) -> Result<Vec<(f64, f64)>> {
     let subject = run.subject;
     if subject.missing().is_some() {
@@ -51,7 +51,7 @@ fn rates(run: &Run, step: u64, end: u64, with_read_ahead: bool, cold_metadata: b
     Ok((1_u64..).zip(sums).map(|(index, rate)| ((index * step) as f64, rate)).collect())
 }
 
-/// Time when each step was read, nanoseconds.
+/// Time at the end of each step, nanoseconds.
 fn passed(run: &Run, file: &File, step: u64, count: usize) -> Result<Vec<f64>> {
     let mut now = 0.0;
     let mut passed = Vec::with_capacity(count);
@@ -62,8 +62,9 @@ fn passed(run: &Run, file: &File, step: u64, count: usize) -> Result<Vec<f64>> {
     Ok(passed)
 }
 
-/// Bytes per microsecond by his differences: centred within, one-sided at the end. He has one at the beginning, too, by the first
-/// three times; the first waits for the arm, so that it comes out as no time at all, and nothing else is seen beside that rate.
+/// Bytes per microsecond by Pelouin's differences: centred within, one-sided at the end. His formula has a one-sided difference at the
+/// beginning, too, from the first three times. The first read waits for the arm. So that difference is almost zero, and the huge rate
+/// would hide all others.
 fn centred(passed_ns: &[f64], step: u64) -> Vec<f64> {
     let last = passed_ns.len().saturating_sub(1);
     let time_ns = |index: usize| match index {
@@ -73,8 +74,8 @@ fn centred(passed_ns: &[f64], step: u64) -> Vec<f64> {
     (1..passed_ns.len()).map(|index| step as f64 * 1e3 / time_ns(index).max(1.0)).collect()
 }
 
-/// Time of a direct read of the first page after a number of other bytes were read: microseconds by bytes. `None` where reads
-/// cannot bypass the page cache.
+/// Time of a direct read of the first page after reads of a number of other bytes: microseconds by bytes. Empty where reads cannot bypass
+/// the page cache.
 fn again(run: &Run) -> Result<Vec<(f64, f64)>> {
     let Ok(mut reads) = Reads::open(run)? else { return Ok(Vec::new()) };
     let mut points = Vec::new();
@@ -93,8 +94,8 @@ fn again(run: &Run) -> Result<Vec<(f64, f64)>> {
     Ok(points)
 }
 
-/// The five figures of Pelouin's paper. The data of figures 3 and 4 are those of the drive's buffer (`again`), because the page
-/// cache keeps what it is asked to keep.
+/// The five figures of Pelouin's paper. The data of figures 3 and 4 are those of the drive's buffer (`again`). Reads through the page
+/// cache would find their pages there.
 pub fn pelouin(run: &Run) -> Result<Vec<Figure>> {
     let again = again(run)?;
     let rate = "bytes per us";
@@ -119,14 +120,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_even_reader_has_an_even_rate() {
+    fn constant_step_time_gives_a_constant_rate() {
         let passed: Vec<f64> = (1..=10).map(|index| 1000.0 * f64::from(index)).collect();
         assert!(centred(&passed, 512).iter().all(|rate| (rate - 512.0).abs() < 1e-9));
     }
 
-    /// Regression: figure 5 began with 2 TB/s, and nothing else was seen on its axis.
+    /// Regression: figure 5 began with 2 TB/s, and all other points were invisible on its axis.
     #[test]
-    fn the_wait_for_the_arm_is_no_rate() {
+    fn first_wait_for_the_arm_gives_no_rate() {
         let passed: Vec<f64> = (0..48).map(|index| 9e6 + 1000.0 * f64::from(index)).collect();
         let rates = centred(&passed, 2048);
         assert_eq!(rates.len(), 47);

@@ -28,21 +28,21 @@ const LAYOUT_PAGES: u64 = 1100;
 const RUNS: usize = 16;
 /// Number of pages in these runs.
 const TIMED_PAGES: u64 = 24;
-/// A page is slow if it takes longer than the others by this number of median absolute deviations.
+/// A page is slow if its time exceeds the median by this number of median absolute deviations.
 const STANDS_OUT: f64 = 8.0;
-/// Maximum number of pages that are slow for other reasons; with more of them, the times show nothing.
+/// Maximum number of pages that are slow for other reasons; with more of them, the times give no answer.
 const OTHERS: usize = 2;
 
 /// The results for the layout.
 #[derive(Clone, Debug)]
 pub struct Layout {
-    /// Bytes.
+    /// Block size of the file system, bytes.
     pub block_size: Answer,
     /// Number of direct blocks in an inode.
     pub direct_blocks: Answer,
     /// File offsets before which an indirect block is read, bytes.
     pub indirect_at: Vec<u64>,
-    /// Their confidence and method.
+    /// Confidence and method of these offsets.
     pub indirect_by: How,
 }
 
@@ -103,7 +103,7 @@ fn conclude(asked: Answer, pointers: Pointers) -> Layout {
     Layout { block_size, direct_blocks, indirect_at: at, indirect_by }
 }
 
-/// Before Linux 5.14, no call makes a journal release its blocks.
+/// The reason if no indirect block was read. Before Linux 5.14, no call makes a journal release its blocks.
 fn none_read(method: &str) -> String {
     format!(
         "{method}: no block of pointers is read in the first {LAYOUT_PAGES} pages: extents, or blocks that a journal holds in memory"
@@ -133,7 +133,7 @@ fn block_size(run: &Run) -> Result<Answer> {
     })
 }
 
-/// Why there is no block device whose cache holds the metadata, to be counted or evicted.
+/// Why there is no block device whose cache holds the metadata, so that the probe can neither count nor evict them.
 fn no_device(subject: &Subject) -> Result<&'static str> {
     Ok(match subject.device_number()? {
         _ if subject.is_device() => "a device has no files whose blocks could be looked for",
@@ -216,9 +216,9 @@ fn timed_pointers(run: &Run) -> Result<Pointers> {
 }
 
 /// The page before which an indirect block is read, by the times of each page, and the number of runs in which it was slow. Any page may
-/// be slow at random, so only a page at the end of the twelve direct blocks of a block size is accepted.
+/// be slow at random. So the function accepts only a page at the end of the twelve direct blocks of a block size.
 fn slow_page(times: &[Vec<f64>]) -> std::result::Result<(u64, u64), String> {
-    // The first page waits for the arm with any layout.
+    // With any layout the first page waits for the arm.
     let medians: Vec<f64> = times[1..].iter().map(|times| median(times)).collect();
     let above = stands_out_above(&medians, STANDS_OUT);
     let slow: Vec<u64> = (1..).zip(&medians).filter(|(_, ns)| **ns > above).map(|(page, _)| page).collect();
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn extents_have_none_and_odd_places_are_no_answer() {
+    fn extents_and_unusual_places_give_no_direct_blocks() {
         assert_eq!(found(Some(4096), &[]), (Some(4096), None));
         assert_eq!(found(Some(4096), &[5000]), (Some(4096), None));
         assert_eq!(found(None, &[5 * 4096]), (None, None));
@@ -260,7 +260,7 @@ mod tests {
 
     /// Regression: one slow page hid the indirect block, and any slow page had a confidence of 100 %.
     #[test]
-    fn by_times_another_slow_page_hides_nothing() {
+    fn second_slow_page_does_not_hide_the_indirect_block() {
         let slow_at = |slow: &[usize]| -> Vec<Vec<f64>> {
             let took = |page: usize, run: usize| match slow.contains(&page) {
                 true => 90_000.0 + 1000.0 * page as f64,

@@ -1,8 +1,8 @@
-//! Finds the parameters of a disk and a kernel from outside: by timed reads, by the state of the page cache (cachestat), and by the
-//! layout of files (SEEK_HOLE, FIEMAP). It reads no setting and no superblock.
+//! Finds the parameters of a disk and a kernel from outside. The sources are timed reads, the state of the page cache (cachestat), and
+//! the layout of files (SEEK_HOLE, FIEMAP). The crate reads no setting and no superblock.
 //!
-//! In: a directory, a file or a block device. Out: [`Answers`], each with its confidence and method, or with the reason why there is
-//! none; and a model of the disk, its *twin*, for the simulator and the emulated disk.
+//! In: a directory, a file or a block device. Out: [`Answers`], each with its confidence and method, or with the reason why it has no
+//! value. Also a model of the disk, its *twin*, for the simulator and the emulated disk.
 //!
 //! ```text
 //!                ┌─ window    sequential reads: first window, growth, window, trigger; WILLNEED
@@ -11,11 +11,11 @@
 //!                └─ disk      access time, seeks, rotation, bandwidth, parallelism, limits ──▶ twin (ahead-device)
 //! ```
 //!
-//! The method is Pelouin's (*Investigating ext2 optimizations in Linux*, 2009): he found read-ahead, block size and layout from the
-//! times of reads alone. A probe does not guess: an answer without a value has the reason.
+//! The method is Pelouin's (*Investigating ext2 optimizations in Linux*, 2009): he found read-ahead, block size and layout from the times
+//! of reads alone. A probe does not guess: an answer without a value has the reason.
 //!
-//! This crate must never write anything but its test file, report a setting as a finding, use a device that another process uses, or
-//! leave a file behind.
+//! This crate must never write anything but its test file, or leave a file behind. It must never report a setting as a finding, or use a
+//! device that another process uses.
 
 pub mod answer;
 mod cold;
@@ -47,9 +47,9 @@ use std::time::Duration;
 
 /// Receives the progress of a probe, and may end it.
 pub trait Watcher {
-    /// A part of the probe begins or continues.
+    /// Called when a part of the probe begins or continues.
     ///
-    /// Errors: [`Error::Stopped`] ends everything.
+    /// Errors: [`Error::Stopped`] ends the probe.
     fn go_on(&self, what: &str) -> Result<()>;
 }
 
@@ -64,36 +64,36 @@ pub struct Run<'a> {
 /// All results of a probe.
 #[derive(Clone, Debug, Serialize)]
 pub struct Answers {
-    /// The file system's block, bytes.
+    /// The file system's block size, bytes.
     pub block_size: Answer,
     /// Windows of a sequential reader.
     #[serde(flatten)]
     pub windows: Windows,
-    /// Bytes that a fault of an absent page reads.
+    /// Bytes that the kernel reads on a fault of an absent page.
     pub read_around: Answer,
     /// Bytes that a fault of a cached page maps.
     pub fault_around: Answer,
-    /// Bytes after which the first bytes that were read are not in the page cache any more.
+    /// Number of bytes after whose reading the first bytes are evicted from the page cache.
     pub page_cache: Answer,
-    /// Blocks that an inode of ext2 or ext3 names itself.
+    /// Number of direct blocks in an inode of ext2 or ext3.
     pub direct_blocks: Answer,
-    /// Before these places of a file a block of pointers is read, bytes.
+    /// File offsets before which an indirect block is read, bytes.
     pub indirect_at: Vec<u64>,
-    /// How these were found.
+    /// Confidence and method of these offsets.
     pub indirect_by: How,
     /// The disk.
     #[serde(flatten)]
     pub disk: disk::Found,
 }
 
-/// A part of what can be asked.
+/// A part of the probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Windows of a sequential reader, explicit requests, and what is read around a fault.
+    /// Windows of a sequential reader, explicit requests, and the read-ahead around a fault.
     Windows,
-    /// What a fault of cached pages maps.
+    /// The pages that a fault of a cached page maps.
     Faults,
-    /// Where cached data stops being cached; it is read as long as this, or until it is found.
+    /// The number of bytes after which cached data is evicted; the probe reads for this time, or until it finds the number.
     Cache(Option<Duration>),
     /// Block size, direct and indirect blocks.
     Layout,
@@ -101,9 +101,9 @@ pub enum Part {
     Disk,
 }
 
-/// Asks for these parts.
+/// Probes these parts.
 ///
-/// Errors: reads fail, or the watcher ends it.
+/// Errors: a read failed, or the watcher ended the probe.
 pub fn find(run: &Run, parts: &[Part]) -> Result<Answers> {
     let is_asked = |part| parts.contains(&part);
     let limit = parts.iter().find_map(|part| match part {

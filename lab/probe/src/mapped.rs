@@ -1,4 +1,4 @@
-//! Read-ahead of mappings: what the kernel reads around a fault, and how many cached pages it maps with one.
+//! Read-ahead of mappings: the pages that the kernel reads around a fault, and the number of cached pages that it maps with one fault.
 
 use crate::Run;
 use crate::answer::Answer;
@@ -9,25 +9,25 @@ use crate::subject::PAGE_BYTES;
 use ahead_sys::mapping::Mapping;
 use std::time::Instant;
 
-/// Runs that are compared.
+/// Number of compared runs.
 const RUNS: u64 = 3;
-/// Touches of each page of the cached file, each in a new mapping: the quickest counts, for interrupts and other programs only
-/// make it slower.
+/// Accesses to each page of the cached file, each in a new mapping. The fastest counts: interrupts and other programs only delay an
+/// access.
 const PASSES: usize = 25;
-/// Pages that are touched: two of the largest ranges that can be distinguished.
+/// Number of accessed pages: two of the largest ranges that can be distinguished.
 const TOUCHED_PAGES: u64 = 256;
-/// A touch that takes this multiple of the usual one is a fault: an access through an entry of the page table takes nanoseconds,
-/// the quickest fault hundreds of them.
+/// An access that takes this multiple of the usual one is a fault. An access through an entry of the page table takes nanoseconds, the
+/// fastest fault hundreds of them.
 const FAULT: f64 = 4.0;
 
-/// What is read around a fault of an absent page in the middle of the file, bytes; it may be as much as the window.
+/// Bytes that the kernel reads around a fault of an absent page in the middle of the file; the result may equal the window.
 pub fn read_around(run: &Run, eyes: Eyes) -> Result<Answer> {
     let subject = run.subject;
     if subject.is_device() {
         return Ok(Answer::none("bytes", "devices are not mapped here"));
     }
     let pages = subject.pages();
-    // A multiple of every power of two that a window may be, so that ends do not depend on where it is.
+    // A multiple of every power of two that a window may be, so that the ends do not depend on the alignment.
     let page = (pages / 2) & !((1_u64 << (pages / 4).max(1).ilog2()) - 1);
     let fault = || -> Result<Ran> {
         run.watcher.go_on("what is read around a fault")?;
@@ -58,7 +58,7 @@ pub fn read_around(run: &Run, eyes: Eyes) -> Result<Answer> {
     Ok(Answer::counted(around * PAGE_BYTES, "bytes", votes, method))
 }
 
-/// How many bytes of cached pages one fault maps, by the times of touches in a mapping of cached pages.
+/// Bytes of cached pages that one fault maps, by the times of accesses in a mapping of cached pages.
 pub fn fault_around(run: &Run) -> Result<Answer> {
     let subject = run.subject;
     if subject.is_device() {
@@ -82,7 +82,7 @@ pub fn fault_around(run: &Run) -> Result<Answer> {
     Ok(period(&faults, pages))
 }
 
-/// The distance between faults: the most frequent one. Where every page faults, all take as long as the quickest.
+/// The distance between faults: the most frequent one. If every page faults, all accesses take as long as the fastest.
 fn period(faults: &[u64], pages: u64) -> Answer {
     let distances: Vec<u64> = faults.windows(2).map(|pair| pair[1] - pair[0]).collect();
     match most_frequent(&distances) {
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn faults_at_equal_distances_are_an_answer_and_others_are_none() {
+    fn only_faults_at_equal_distances_give_an_answer() {
         let regular: Vec<u64> = (0..256).step_by(16).collect();
         assert_eq!(period(&regular, 256).whole(), Some(16 * PAGE_BYTES));
         assert_eq!(period(&[0, 3, 9, 11, 30], 256).whole(), None);

@@ -1,22 +1,23 @@
-//! The node of a block device by its number. `/dev` is searched: what sysfs says of the device are its settings, which a probe
-//! does not read.
+//! Finds the node of a block device by its number. The search is in `/dev`, because sysfs has settings of the device, which a probe does
+//! not read.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Where nodes are.
+/// Directory of the nodes.
 const NODES: &str = "/dev";
-/// Directories below that hold nodes (`mapper`, `block`) are no deeper.
+/// Depth of the search: directories with nodes (`mapper`, `block`) are no deeper.
 const DEPTH: u32 = 3;
 
-/// A node of the device with this number (`st_dev` of a file on it); none where there is no node, as in many containers.
+/// A node of the device with this number (`st_dev` of a file on the device). `None` if there is no node, as in many containers.
 pub fn of(number: u64) -> Option<PathBuf> {
     let nodes = Path::new(NODES);
     below(nodes, number, fs::metadata(nodes).ok()?.dev(), DEPTH)
 }
 
-/// Links name what is there already, and what is mounted below (`pts`, `shm`) has no disks: neither is followed.
+/// Searches a directory. It follows no link, because links name nodes that are found already. It enters no mount (`pts`, `shm`), because
+/// mounts have no disks.
 fn below(directory: &Path, number: u64, file_system: u64, depth: u32) -> Option<PathBuf> {
     let entries = || fs::read_dir(directory).into_iter().flatten().flatten();
     let looked = entries().filter_map(|entry| Some((entry.path(), fs::symlink_metadata(entry.path()).ok()?)));
@@ -33,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_block_device_is_found_by_its_number_and_others_are_not() {
+    fn only_block_devices_are_found_by_their_number() {
         for entry in fs::read_dir(NODES).unwrap().flatten() {
             let metadata = fs::symlink_metadata(entry.path()).unwrap();
             let found = of(metadata.rdev()).map(|node| fs::metadata(node).unwrap());

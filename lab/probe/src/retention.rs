@@ -1,12 +1,12 @@
-//! The point where cached data stops being cached: how much of a file can be read before its first pages are gone again.
+//! The retention of cached data: the number of bytes that can be read from a file until its first pages are evicted.
 //!
 //! ```text
 //!     read so far    ├──────────────────────────────▶│
 //!     looked at      0   1   2   3 …                    after each piece the next page of the beginning: still there?
 //! ```
 //!
-//! Each look takes another page, as a look by timing is a use, and what was used twice stays longer. It is far less than the
-//! machine's memory where a control group or another program has its share, and more than a test file where neither is so.
+//! Each check accesses another page, because a check by timing is a use, and a page that was used twice stays longer. The result is far
+//! less than the machine's memory if a control group or another program limits it. Without such a limit the result exceeds a test file.
 
 use crate::Run;
 use crate::answer::Answer;
@@ -16,20 +16,19 @@ use crate::statistics::quantile;
 use crate::subject::PAGE_BYTES;
 use std::time::{Duration, Instant};
 
-/// After each piece of this length it is looked, bytes: the answer is no finer.
+/// A check follows each piece of this length, bytes: the precision of the answer.
 const PIECE_BYTES: u64 = 1 << 20;
-/// Runs that are compared.
+/// Number of compared runs.
 const RUNS: usize = 3;
 /// Runs agree if the largest result is at most this multiple of the smallest: the kernel reclaims some MiB at a time.
 const AGREE: f64 = 1.25;
 
-/// After how many bytes that were read the first ones are not cached any more. It is not read longer than the limit, be it there
-/// or not.
+/// The number of bytes after whose reading the first ones are evicted. The reading ends at the limit, with or without a result.
 pub fn find(run: &Run, eyes: Eyes, limit: Option<Duration>) -> Result<Answer> {
     let began = Instant::now();
     let mut found = Vec::new();
     while found.len() < RUNS {
-        // What the first run took the others take, too: the limit is for one that finds nothing.
+        // The limit holds only for a first run that finds no eviction: the other runs take as long as the first.
         let limit = limit.filter(|_| found.is_empty()).map(|limit| began + limit);
         match gone_after(run, eyes, limit)? {
             Ended::Gone(bytes) => found.push(bytes as f64),
@@ -45,7 +44,7 @@ pub fn find(run: &Run, eyes: Eyes, limit: Option<Duration>) -> Result<Answer> {
     Ok(concluded(&found, eyes))
 }
 
-/// What the runs say together.
+/// Combines the results of the runs.
 fn concluded(found: &[f64], eyes: Eyes) -> Answer {
     let [least, most] = [0.0, 1.0].map(|share| quantile(found, share));
     if most > AGREE * least {
@@ -65,13 +64,13 @@ fn concluded(found: &[f64], eyes: Eyes) -> Answer {
     Answer::middle_of(found, "bytes", method)
 }
 
-/// How a run ended, and how many bytes it had read.
+/// The end of a run, and the number of bytes that it read.
 enum Ended {
-    /// The page that was looked at is not there any more.
+    /// The checked page is not cached any more.
     Gone(u64),
-    /// All is read, and all is there.
+    /// The whole file was read, and all of it is cached.
     Kept(u64),
-    /// It took too long.
+    /// The time limit was reached.
     Late(u64),
 }
 
@@ -94,7 +93,7 @@ fn gone_after(run: &Run, eyes: Eyes, limit: Option<Instant>) -> Result<Ended> {
         read_bytes += piece;
         match (eyes.sees(subject, &look, page, read_bytes / PAGE_BYTES - 1)?, gone_since) {
             (true, _) => gone_since = None,
-            // A time may be long for other reasons, but hardly twice in a row.
+            // An access may be slow for other reasons, but rarely twice in a row.
             (false, None) if eyes != Eyes::Asking => gone_since = Some(read_bytes),
             (false, since) => return Ok(Ended::Gone(since.unwrap_or(read_bytes))),
         }
@@ -106,9 +105,9 @@ fn gone_after(run: &Run, eyes: Eyes, limit: Option<Instant>) -> Result<Ended> {
 mod tests {
     use super::*;
 
-    /// Regression: of 40, 90 and 160 MiB the median was reported.
+    /// Regression: the median of 40, 90 and 160 MiB was reported.
     #[test]
-    fn runs_that_contradict_each_other_are_no_answer() {
+    fn contradicting_runs_give_no_answer() {
         let found = |mib: [u64; RUNS]| concluded(&mib.map(|mib| (mib << 20) as f64), Eyes::Asking);
         assert_eq!(found([61, 61, 63]).value.unwrap().number(), (61_u64 << 20) as f64);
         let contradicts = found([40, 90, 160]);

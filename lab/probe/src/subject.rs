@@ -21,40 +21,41 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// A file is written in pieces of this, bytes.
+/// Length of a piece when writing a file, bytes.
 const PIECE_BYTES: usize = 1 << 20;
-/// After this number of bytes the writer waits until they are on the disk: a second or less on all but the slowest disks.
+/// After this number of bytes the writer waits until the disk has them: a second or less on all but the slowest disks.
 const SYNCED_BYTES: u64 = 16 << 20;
 /// Smallest size that can be probed, bytes.
 const LEAST_BYTES: u64 = 16 * PAGE_BYTES;
-/// A file system keeps this part of the file's size free: one part in `RESERVE`.
+/// The probe leaves this part of the file's size free in the file system: one part in `RESERVE`.
 const RESERVE: u64 = 8;
 
-/// What is probed.
+/// The probed file or device.
 #[derive(Debug)]
 pub struct Subject {
     held: File,
-    /// A path by which it can be opened again.
+    /// A path for opening it again.
     path: PathBuf,
-    /// How it is named in messages.
+    /// The name in messages.
     name: String,
     pages: u64,
-    /// Where files may be made, if anywhere.
+    /// The directory for test files, if there is one.
     directory: Option<Directory>,
     is_device: bool,
-    /// The block device that it lies on, where we may read that.
+    /// The block device below, if this process may read the device.
     device: Option<PathBuf>,
     pub(crate) cold_check: ColdCheck,
-    /// Why times of its reads are not the disk's.
+    /// Why read times are not those of the disk.
     missing: Option<String>,
 }
 
 impl Subject {
-    /// A file, a device, or a test file of `size_bytes` in a directory. With `timing_only` nothing is asked of the kernel about it.
+    /// A file, a device, or a test file of `size_bytes` in a directory. With `timing_only` the probe makes no query to the kernel about
+    /// it.
     ///
-    /// Errors: no such path, no room, not permitted, a device that is in use, a kind of file that cannot be probed.
+    /// Errors: no such path, too little space, not permitted, a device in use, a kind of file that cannot be probed.
     pub fn new(path: &Path, size_bytes: u64, timing_only: bool, watcher: &dyn Watcher) -> Result<Subject> {
-        // From here on it has one name, whatever is mounted or renamed on the way to it.
+        // From here on the subject has one name, also after a mount or a rename along the path.
         let path = &fs::canonicalize(path).map_err(|e| Error::io(format!("look at {}", path.display()), e))?;
         match Directory::open(path) {
             Ok(directory) => {
@@ -65,7 +66,7 @@ impl Subject {
             Err(error) if error.raw_os_error() == Some(Errno::NOTDIR.raw_os_error()) => {}
             Err(error) => return Err(error.into()),
         }
-        // What is looked at is what is opened: who may write its directory could put a FIFO or a device in its place.
+        // The checked file is the opened file: a user who may write the directory could replace the file by a FIFO or a device.
         let looked = openat::handle(path)?;
         if looked.block_device().is_some() {
             Subject::device(&looked, path, timing_only, watcher)
@@ -105,7 +106,7 @@ impl Subject {
         let same = format!("/proc/self/fd/{}", looked.as_fd().as_raw_fd());
         let held = File::options().read(true).custom_flags(block::O_EXCL).open(same).map_err(|e| match e.kind() {
             ErrorKind::ResourceBusy => in_use(),
-            // A container may forbid its root what is mounted there.
+            // In a container even root may be refused access to the mounted device.
             ErrorKind::PermissionDenied if machine::is_root() && is_mounted(path) => in_use(),
             ErrorKind::PermissionDenied if machine::is_root() => not_permitted(
                 format!("reading {}, even for root here,", path.display()),
@@ -126,10 +127,10 @@ impl Subject {
 
     fn of(held: File, name: String, size_bytes: u64, timing_only: bool, watcher: &dyn Watcher) -> Result<Subject> {
         let metadata = held.metadata().map_err(|e| Error::io("look at a file", e))?;
-        // A node that may not be read is as good as none.
+        // A node that this process may not read has the same effect as no node.
         let node = if metadata.file_type().is_file() { node::of(metadata.dev()) } else { None };
         let device = node.filter(|node| File::open(node).is_ok());
-        // What is opened again is the same file, whatever its name names by then.
+        // This path always opens the same file, even if another file has the name by then.
         let path = PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()));
         let exact = File::open(&path).map_err(|e| Error::io(format!("open {name} again"), e))?;
         cache::exact_reads(&exact)?;
@@ -144,37 +145,37 @@ impl Subject {
         Ok(subject)
     }
 
-    /// Whole pages that it has.
+    /// Number of whole pages.
     pub fn pages(&self) -> u64 {
         self.pages
     }
 
-    /// A path by which it can be opened again.
+    /// A path for opening it again.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// How it is named in messages: our own file has no name.
+    /// The name in messages: the test file has no name.
     pub(crate) fn shown(&self) -> &str {
         &self.name
     }
 
-    /// The block device that it lies on, or that it is; none where there is none, or where we may not read it.
+    /// The block device below, or the subject itself. `None` without a device, or if this process may not read the device.
     pub fn block_device(&self) -> Option<&Path> {
         self.device.as_deref()
     }
 
-    /// Why times of its reads are not those of the disk, if they are not: it has holes, or space that was never written.
+    /// Why read times are not those of the disk: the file has holes, or space without written data. `None`: they are.
     pub fn missing(&self) -> Option<&str> {
         self.missing.as_deref()
     }
 
-    /// Where files may be made: the directory that was given.
+    /// The directory for test files: the given one.
     pub(crate) fn directory(&self) -> Option<&Directory> {
         self.directory.as_ref()
     }
 
-    /// A block device itself.
+    /// Whether the subject is a block device.
     pub fn is_device(&self) -> bool {
         self.is_device
     }
@@ -186,7 +187,7 @@ impl Subject {
         Ok(DeviceNumber::from_stat(number))
     }
 
-    /// Whether a FUSE server answers.
+    /// Whether a FUSE server answers the reads.
     pub fn is_served(&self) -> Result<bool> {
         /// `FUSE_SUPER_MAGIC` in linux/magic.h.
         const FUSE: u64 = 0x6573_5546;
@@ -194,13 +195,13 @@ impl Subject {
         Ok(space.f_type as u64 & 0xffff_ffff == FUSE)
     }
 
-    /// A new opening: the kernel knows nothing of its reader.
+    /// Opens the subject again: the kernel has no history of this reader.
     pub fn open(&self) -> Result<File> {
         self.is_read();
         self.reopen()
     }
 
-    /// A new opening that reads exactly what it is asked for: when a read of it ends, nothing is under way.
+    /// Opens the subject for exact reads: when a read ends, no page is in flight.
     pub fn open_exact(&self) -> Result<File> {
         let file = self.reopen()?;
         cache::exact_reads(&file)?;
@@ -211,24 +212,24 @@ impl Subject {
         File::open(&self.path).map_err(|e| Error::io(format!("open {} again", self.name), e))
     }
 
-    /// The private test file in the directory, for questions about layout.
+    /// The open file, for queries about layout.
     pub fn held(&self) -> &File {
         &self.held
     }
 
-    /// Maps all of it through an opening; a fault there brings one page, and passes the marks that make the kernel read on.
+    /// Maps the whole subject; a fault reads a single page, and ignores the marks that trigger read-ahead.
     pub fn map_exact(&self, file: &File) -> Result<Mapping> {
         let mapping = Mapping::new(file, (self.pages * PAGE_BYTES) as usize)?;
         mapping.exact_faults()?;
         Ok(mapping)
     }
 
-    /// Reads the byte of a page through an opening, and gives nanoseconds.
+    /// Reads one byte of a page through an open file. Returns nanoseconds.
     pub fn read_page(&self, file: &File, page: u64) -> Result<u64> {
         self.read(file, page * PAGE_BYTES, 1)
     }
 
-    /// Reads some bytes through an opening, and gives nanoseconds.
+    /// Reads some bytes through an open file. Returns nanoseconds.
     pub fn read(&self, file: &File, offset_bytes: u64, length_bytes: usize) -> Result<u64> {
         let mut buffer = vec![0_u8; length_bytes];
         let began = std::time::Instant::now();
@@ -242,7 +243,7 @@ fn test_file(directory: &Directory, size_bytes: u64, watcher: &dyn Watcher) -> R
     let path = directory.path();
     lies_on_a_disk(directory, path)?;
     let space = rustix::fs::fstatvfs(directory).map_err(|errno| refused(path, errno))?;
-    // A file system that nothing can be written to tells no free space either.
+    // A file system that cannot be written reports no free space either.
     let mut held = nameless(directory).map_err(|errno| refused(path, errno))?;
     let free_bytes = space.f_bavail.saturating_mul(space.f_frsize);
     if free_bytes < size_bytes + size_bytes / RESERVE {
@@ -275,7 +276,7 @@ pub(crate) fn nameless(directory: &Directory) -> rustix::io::Result<File> {
     }
 }
 
-/// Files in memory and those that the kernel makes up have no disk to be probed.
+/// Checks that the file has a disk: files in memory, and files that the kernel generates, cannot be probed.
 fn lies_on_a_disk(fd: impl AsFd, path: &Path) -> Result<()> {
     let stat = rustix::fs::fstatfs(fd).map_err(|e| Error::io(format!("look at {}", path.display()), e))?;
     if openat::has_page_cache(stat.f_type as u64) {
@@ -285,14 +286,14 @@ fn lies_on_a_disk(fd: impl AsFd, path: &Path) -> Result<()> {
     Err(ahead_sys::Error::Unsupported { what: format!("probing {}", path.display()), why }.into())
 }
 
-/// Why no test file could be made, and what to do instead.
+/// Why the test file could not be made, and the remedy.
 fn refused(directory: &Path, errno: Errno) -> Error {
     match errno {
         Errno::ACCESS | Errno::PERM => not_permitted(
             format!("making a test file in {}", directory.display()),
             "give a directory that you may write, or a file that you may read",
         ),
-        // A server of FUSE that only shows what is there.
+        // A FUSE server that shows existing files only.
         Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL => Error::Unsuitable(format!(
             "no file can be made in {} ({errno}); give a file of some MiB on it",
             directory.display()
@@ -309,8 +310,8 @@ fn not_permitted(what: String, remedy: &str) -> Error {
     ahead_sys::Error::NotPermitted { what, remedy: remedy.into() }.into()
 }
 
-/// Fills a file with bytes that no file system or drive can make smaller, and writes it to the disk. Piece by piece, so that
-/// who asks for an end does not wait until the disk has written all of it.
+/// Fills a file with bytes that no file system or drive can compress, and writes it to the disk. Piece by piece, so that a user who
+/// cancels does not wait until the disk has written all of it.
 fn write_all(file: &mut File, size_bytes: u64, directory: &Path, watcher: &dyn Watcher) -> Result<()> {
     let failed = |e: std::io::Error| match e.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Error::Unsuitable(format!(
@@ -351,7 +352,7 @@ mod tests {
 
     /// Regression: a FIFO that replaced a file after the check was opened, and the open waited without end.
     #[test]
-    fn a_fifo_is_refused_and_not_opened() {
+    fn fifo_is_refused_without_an_open() {
         let home = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let path = home.path().join("fifo");
         rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, Mode::RUSR, 0).unwrap();
@@ -359,9 +360,9 @@ mod tests {
         assert!(openat::handle(&path.canonicalize().unwrap()).unwrap().reopen().is_err());
     }
 
-    /// Regression: a test file was made in what had the directory's name by then.
+    /// Regression: the test file was made in another directory that had the given directory's name by then.
     #[test]
-    fn files_are_made_in_the_directory_that_was_given_whatever_has_its_name() {
+    fn files_are_made_in_the_given_directory_after_its_rename() {
         let home = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let (given, away) = (home.path().join("given"), home.path().join("away"));
         fs::create_dir(&given).unwrap();
@@ -372,9 +373,9 @@ mod tests {
         assert_eq!(fs::read_dir(&away).unwrap().count(), 0);
     }
 
-    /// Regression: what had taken the file's name was read, too, and the answers were of both.
+    /// Regression: the probe also read another file that had replaced the first, and the answers mixed both.
     #[test]
-    fn a_file_that_is_replaced_is_read_as_it_was() {
+    fn replaced_file_is_read_unchanged() {
         let home = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let path = home.path().join("file");
         fs::write(&path, vec![1; LEAST_BYTES as usize]).unwrap();
@@ -385,9 +386,9 @@ mod tests {
         assert!(subject.shown().ends_with("file"));
     }
 
-    /// Regression: a file of a terabyte was looked at page by page before each run, for 40 seconds.
+    /// Regression: each page of a file of a terabyte was checked before each run, for 40 seconds.
     #[test]
-    fn a_file_of_a_terabyte_is_cold_at_once() {
+    fn file_of_a_terabyte_is_cold_within_seconds() {
         let file = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         if file.as_file().set_len(1 << 40).is_err() {
             return eprintln!("skipped: no file of a terabyte on this file system");

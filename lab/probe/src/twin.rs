@@ -1,7 +1,7 @@
 //! The disk's twin: a model that answers as the disk did, for the simulator and for emulated disks.
 //!
-//! Of several models that could have answered so the one is taken whose answers come nearest: each is asked, as the device that
-//! it is, for what was observed.
+//! Several models could have given these answers. The probe simulates each of them as a device, and selects the model whose answers are
+//! nearest to the observed ones.
 
 use crate::statistics::median;
 use crate::subject::PAGE_BYTES;
@@ -11,42 +11,42 @@ use std::fmt::Write;
 
 /// Nanoseconds of a second.
 const S: f64 = 1e9;
-/// Requests of a long sequential read, as the default of models cuts them (`max_request_kb`), bytes.
+/// Request length of a long sequential read, bytes: the models' default limit (`max_request_kb`).
 const REQUEST_BYTES: f64 = (1 << 20) as f64;
-/// Bytes in a megabyte as models count.
+/// Bytes in a megabyte, as in models.
 const MB: f64 = 1e6;
 
 /// A disk with platters.
 #[derive(Clone, Debug)]
 pub struct Rotating {
-    /// A turn.
+    /// Time of a turn of the platter.
     pub turn_ns: f64,
     /// Bytes per second at the beginning.
     pub outer: f64,
-    /// At the end.
+    /// Bytes per second at the end.
     pub inner: f64,
-    /// Track to track, average, full stroke, nanoseconds; without them [`Rotating::access_ns`] counts.
+    /// Seek times, nanoseconds: track to track, average, full stroke. Without them [`Rotating::access_ns`] counts.
     pub seeks: Option<[f64; 3]>,
-    /// Any access away from a stream.
+    /// Time of any access outside a stream.
     pub access_ns: f64,
-    /// A request that comes out of the buffer.
+    /// Time of a request that the buffer serves.
     pub overhead_ns: f64,
-    /// How far it reads on by itself.
+    /// Bytes that the drive reads ahead.
     pub read_on_bytes: u64,
-    /// A part of its buffer.
+    /// Length of a segment of its buffer.
     pub segment_bytes: u64,
 }
 
-/// A disk of flash.
+/// A flash disk.
 #[derive(Clone, Debug)]
 pub struct Flash {
     /// Latency of a read anywhere.
     pub read_ns: f64,
-    /// Of one that goes on where another ended.
+    /// Latency of a read that continues at the end of another.
     pub sequential_read_ns: f64,
-    /// What all share.
+    /// Bandwidth that all channels share.
     pub bytes_per_s: f64,
-    /// Requests at once.
+    /// Requests that it serves at the same time.
     pub channels: u32,
 }
 
@@ -55,31 +55,31 @@ pub struct Flash {
 pub struct Volume {
     /// Latency of any read.
     pub latency_ns: f64,
-    /// Its limit.
+    /// Maximum number of requests per second.
     pub requests_per_s: f64,
-    /// Its limit.
+    /// Bandwidth limit.
     pub bytes_per_s: f64,
-    /// Requests that are served before the limit holds.
+    /// Requests that it serves before the limit applies.
     pub burst_requests: u32,
-    /// Bytes that are.
+    /// Bytes that it serves before the limit applies.
     pub burst_bytes: u64,
 }
 
 /// A disk's twin.
 #[derive(Clone, Debug)]
 pub enum Twin {
-    /// It turns.
+    /// A disk that rotates.
     Rotating(Rotating),
-    /// It does not.
+    /// A disk that does not rotate.
     Flash(Flash),
-    /// It keeps to limits.
+    /// A volume that has limits.
     Volume(Volume),
 }
 
 impl Twin {
-    /// As a model.
+    /// The twin as a model.
     ///
-    /// Errors: its figures are beyond what models may have.
+    /// Errors: a figure exceeds the limits of models.
     pub fn model(&self, name: &str, description: &str) -> Result<Model, ModelError> {
         Model::from_toml(&self.toml(name, description))
     }
@@ -111,7 +111,7 @@ impl Twin {
     }
 }
 
-/// A text as models accept it: one line, cut to `MOST` characters. Paths are longer, and may contain any character.
+/// A text as models accept it: one line, cut to `MOST` characters. Paths may be longer, and may contain any character.
 fn accepted(text: &str) -> toml::Value {
     /// Longest name or description of a model, characters.
     const MOST: usize = 200;
@@ -121,7 +121,7 @@ fn accepted(text: &str) -> toml::Value {
 fn rotating(text: &mut String, disk: &Rotating) -> std::fmt::Result {
     let inner = disk.inner.min(disk.outer);
     write!(text, "kind = \"hdd\"\nrpm = {:.2}\nouter_mb_per_s = {:.3}\n", 60.0 * S / disk.turn_ns, disk.outer / MB)?;
-    // A disk without zones is said to have none: its two ends differ by measurement alone.
+    // Below this difference the disk has no zones: its two ends differ by measurement errors alone.
     if inner < 0.98 * disk.outer {
         writeln!(text, "inner_mb_per_s = {:.3}", inner / MB)?;
     }
@@ -136,27 +136,27 @@ fn rotating(text: &mut String, disk: &Rotating) -> std::fmt::Result {
         )?,
         None => writeln!(text, "access_ms = {:.4}", disk.access_ns / 1e6)?,
     }
-    /// Streams that a drive keeps apart, unless a description gives another number.
+    /// Streams that a drive keeps apart, unless a description has another number.
     const SEGMENTS: u64 = 16;
     let segment_kb = (disk.segment_bytes.max(disk.read_on_bytes).max(64 << 10)) >> 10;
     writeln!(text, "overhead_us = {:.2}\nread_on_kb = {}", disk.overhead_ns / 1e3, disk.read_on_bytes >> 10)?;
     writeln!(text, "segments = {SEGMENTS}\nbuffer_kb = {}", segment_kb * SEGMENTS)
 }
 
-/// What was observed of a disk that does not rotate.
+/// The observations of a disk that does not rotate.
 #[derive(Clone, Debug)]
 pub struct Observed {
-    /// Bytes that were read from.
+    /// Bytes that the reads covered.
     pub capacity_bytes: u64,
-    /// Single reads: length, nanoseconds.
+    /// Single reads: length and time, nanoseconds.
     pub by_length: Vec<(u64, f64)>,
-    /// A page right behind the last one, nanoseconds.
+    /// Time of a read of the page right after the last one, nanoseconds.
     pub sequential_page_ns: f64,
-    /// When reads of a page that were asked for at once were done, nanoseconds.
+    /// Completion times of page reads that were requested at the same time, nanoseconds.
     pub batch: Vec<f64>,
-    /// Of a long sequential read.
+    /// Throughput of a long sequential read.
     pub bytes_per_s: f64,
-    /// Reads of a page per second, by how many at once.
+    /// Page reads per second, by queue depth.
     pub by_depth: Vec<(usize, f64)>,
 }
 
@@ -165,7 +165,7 @@ impl Observed {
         self.by_length.first().map_or(S, |(_, ns)| *ns)
     }
 
-    /// Reads per second with as many at once as were tried: the last three depths.
+    /// Reads per second at the last three queue depths.
     pub(crate) fn deepest_rates(&self) -> Vec<f64> {
         self.by_depth.iter().rev().take(3).map(|(_, rate)| *rate).collect()
     }
@@ -175,9 +175,8 @@ impl Observed {
     }
 }
 
-/// Limits are accepted only if without them the answers are farther away by this factor, and by this difference: two channels of
-/// 180 us are as quick as a volume that serves 11,000 requests per second, one by one, and the time of an answer is known to some
-/// 20 us.
+/// The fit accepts limits only if the error without them is larger by this factor, and by this difference. Two channels of 180 us are as
+/// fast as a volume that serves 11,000 requests per second, one by one. The time of an answer is known to some 20 us.
 const LIMITS_SHOW: (f64, f64) = (1.5, 0.005);
 
 /// The twin of a disk that does not rotate.
@@ -191,7 +190,7 @@ pub fn fit(observed: &Observed) -> Twin {
     best.map_or_else(|| Twin::Flash(flash(observed, 1)), |(_, twin)| twin)
 }
 
-/// How many channels there may be: from those that explain the most requests per second to twice as many.
+/// The candidates for the number of channels: from those that explain the most requests per second to twice that number.
 fn channels(observed: &Observed) -> Vec<u32> {
     let guess = (observed.most_requests_per_s() * observed.page_ns() / S).round().max(1.0) as u32;
     (1..=(2 * guess + 2).min(1024)).filter(|channels| *channels * 2 >= guess).collect()
@@ -201,8 +200,8 @@ fn flash(observed: &Observed, channels: u32) -> Flash {
     let page_ns = PAGE_BYTES as f64 * S / observed.bytes_per_s;
     let read_ns = (observed.page_ns() - page_ns).max(1e3);
     let sequential_read_ns = (observed.sequential_page_ns - page_ns).clamp(1e3, read_ns);
-    // With few channels the latency of each request is time in which nothing is transferred: the bus is faster than what comes
-    // out. Requests are as long as reads were.
+    // With few channels nothing is transferred during the latency of each request: the bus is faster than the measured throughput. The
+    // requests have the length of the reads.
     let request = REQUEST_BYTES;
     let per_request_ns = request * S / observed.bytes_per_s;
     let bus_ns =
@@ -210,8 +209,8 @@ fn flash(observed: &Observed, channels: u32) -> Flash {
     Flash { read_ns, sequential_read_ns, bytes_per_s: request * S / bus_ns, channels }
 }
 
-/// How many requests may be a burst: those of the batch that are done when the first latency is over by a half, or before the first
-/// long pause, and the neighbours of these.
+/// The candidates for the number of requests in a burst. They are the number of requests in the batch that end within 1.5 times the first
+/// latency, and the number before the first long pause. The numbers next to these are candidates, too.
 fn bursts(observed: &Observed) -> Vec<u32> {
     let at_once = observed.batch.iter().filter(|done_ns| **done_ns < 1.5 * observed.page_ns()).count() as u32;
     let pauses: Vec<f64> = observed.batch.windows(2).map(|pair| pair[1] - pair[0]).collect();
@@ -219,7 +218,7 @@ fn bursts(observed: &Observed) -> Vec<u32> {
     let before_pause = pauses.iter().position(|pause| *pause > 0.5 * longest).map_or(at_once, |index| index as u32 + 1);
     let around = |count: u32| [count.saturating_sub(1).max(1), count.max(1), count + 1];
     let mut bursts = [[1; 3], around(at_once), around(before_pause)].concat();
-    // With a quick pace more than the burst is served in that half.
+    // A fast disk serves more than the burst in this half latency.
     let paced = observed.most_requests_per_s() * 0.5 * observed.page_ns() / S;
     bursts.push((f64::from(at_once) - paced).max(1.0) as u32);
     bursts.sort_unstable();
@@ -229,19 +228,19 @@ fn bursts(observed: &Observed) -> Vec<u32> {
 
 fn volume(observed: &Observed, burst_requests: u32) -> Volume {
     let latency_ns = observed.page_ns();
-    // What a longer read waits for is what it has more than the burst. Other programs, and a limit on the requests that it is cut into,
-    // only make it wait longer: the largest burst that any length tells is the nearest.
+    // A longer read waits for the bytes beyond the burst. Other programs, and a limit on the requests into which the read is cut, only
+    // lengthen the wait. So the largest burst that any length shows is the nearest.
     let waited = |ns: f64| ((ns - latency_ns) / S * observed.bytes_per_s).max(0.0);
     let burst = observed.by_length.iter().map(|(length, ns)| *length as f64 - waited(*ns)).fold(0.0, f64::max);
     let longest = observed.by_length.last().map_or(0, |(length, _)| *length);
-    // If that is nearly the longest, no read has waited: it is as long at least.
+    // If the burst is nearly the longest read, no read has waited: the burst is at least as long.
     let shows = burst < 0.9 * longest as f64;
     let burst_bytes = if shows { (burst.max(4096.0) as u64).next_multiple_of(4096) } else { longest };
     let requests_per_s = observed.most_requests_per_s();
     Volume { latency_ns, requests_per_s, bytes_per_s: observed.bytes_per_s, burst_requests, burst_bytes }
 }
 
-/// How far a twin's answers are from the observed ones: the mean of the squared logarithms of their ratios, by experiment.
+/// The distance of a twin's answers from the observed ones: the mean of the squared logarithms of their ratios, by experiment.
 fn error(observed: &Observed, twin: &Twin) -> f64 {
     let Ok(model) = twin.model("twin", "") else { return f64::INFINITY };
     let device = || Device::new(&model, observed.capacity_bytes.max(1 << 20));
@@ -259,14 +258,14 @@ fn error(observed: &Observed, twin: &Twin) -> f64 {
     mean(lengths, observed.by_length.len()) + mean(batch, observed.batch.len()) + mean(depths, observed.by_depth.len())
 }
 
-/// When the reads of a batch are done, nanoseconds, in that order.
+/// Completion times of the reads of a batch, nanoseconds, in ascending order.
 fn batch(device: &mut Device, count: usize) -> Vec<f64> {
     let mut done: Vec<f64> = (0..count).map(|index| read(device, index, PAGE_BYTES, 0) as f64).collect();
     done.sort_by(f64::total_cmp);
     done
 }
 
-/// Reads after which a rate is steady, however many are at once.
+/// Number of reads after which a rate is steady at this queue depth.
 fn reads_at(depth: usize) -> usize {
     20 * depth + 400
 }
@@ -293,10 +292,10 @@ fn rate_ns(device: &mut Device, length: u64, depth: usize, count: usize) -> f64 
     }
 }
 
-/// A read away from all others.
+/// A read at a distance from all others.
 fn read(device: &mut Device, index: usize, length: u64, now_ns: u64) -> u64 {
     let places = (device.capacity_bytes() / length / 2).max(1);
-    // Golden section; every other place, so that none follows another.
+    // Golden section; every second place, so that no read follows another.
     let place = ((index as f64 * 0.618_033_988_75).fract() * places as f64) as u64 * 2;
     let request = Request { op: Op::Read, offset_bytes: place * length, length_bytes: length };
     device.submit(&request, now_ns).end_ns
@@ -307,7 +306,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What a disk of this model shows to an ideal observer.
+    /// The observations of an ideal observer of a disk of this model.
     fn observe(model: &Model) -> Observed {
         let device = || Device::new(model, 4 << 30);
         let lengths = [4 << 10, 16 << 10, 64 << 10, 128 << 10, 256 << 10];
@@ -326,9 +325,9 @@ mod tests {
         }
     }
 
-    /// Regression: what Rust writes of a text is not always TOML, and no model came of a disk below such a path.
+    /// Regression: Rust's format of a text is not always TOML, and a disk below such a path had no model.
     #[test]
-    fn any_text_may_be_its_name_and_description() {
+    fn any_text_is_accepted_as_name_and_description() {
         let twin = Twin::Flash(Flash { read_ns: 1e5, sequential_read_ns: 5e4, bytes_per_s: 5e8, channels: 4 });
         let long = "/längeres/Verzeichnis".repeat(20);
         for text in [&long, "/srv/Größe", "/srv/e\u{301}\u{200b}x", "a \"quoted\" \\ path", "'''", "two\nlines\u{7f}"]
@@ -338,10 +337,10 @@ mod tests {
         }
     }
 
-    /// Regression: where a burst of bytes ends before the burst of requests does, the last of these take longer than the others, and
-    /// one too few was counted.
+    /// Regression: if a burst of bytes ends before the burst of requests, the last of these requests take longer than the others. The fit
+    /// counted one too few.
     #[test]
-    fn a_burst_of_requests_is_counted_though_that_of_bytes_ends_before() {
+    fn burst_of_requests_is_counted_after_the_end_of_the_burst_of_bytes() {
         let text = "kind = \"cloud\"\nlatency_us = 300\niops = 763\nmb_per_s = 200\nburst_ios = 25\nburst_kb = 64\n";
         let observed = observe(&Model::from_toml(text).unwrap());
         let twin = fit(&observed);
@@ -353,23 +352,23 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
         #[test]
-        fn a_flash_twin_has_its_channels(channels in 1..64u32, read_us in 50..2000u32, mb_per_s in 100..3000u32) {
-            // Where pages fill the bus, no experiment can count channels.
+        fn flash_twin_has_its_channels(channels in 1..64u32, read_us in 50..2000u32, mb_per_s in 100..3000u32) {
+            // If the pages saturate the bus, no experiment can count channels.
             prop_assume!(f64::from(channels) * 4096.0 / f64::from(read_us) < 0.7 * f64::from(mb_per_s));
             let text = format!("kind = \"flash\"\nchannels = {channels}\nread_us = {read_us}\nread_mb_per_s = {mb_per_s}\n");
             let observed = observe(&Model::from_toml(&text).unwrap());
             let twin = fit(&observed);
             match &twin {
                 Twin::Flash(flash) => prop_assert_eq!(flash.channels, channels),
-                // One at a time is a limit on requests, too.
+                // A single channel is a limit on requests, too.
                 other => prop_assert!(channels == 1, "{:?}", other),
             }
             prop_assert!(error(&observed, &twin) < 0.01);
         }
 
         #[test]
-        fn a_volume_twin_has_its_limits(latency_us in 300..5000u32, iops in 500..20_000u32, burst in 1..60u32, burst_kb in 64..512u32) {
-            // Where the limit on requests is reached first, no experiment shows the bandwidth: a request has at most 256 KiB.
+        fn volume_twin_has_its_limits(latency_us in 300..5000u32, iops in 500..20_000u32, burst in 1..60u32, burst_kb in 64..512u32) {
+            // If the limit on requests applies first, no experiment shows the bandwidth: a request has at most 256 KiB.
             prop_assume!(f64::from(iops) * 262_144.0 > 200e6);
             let text = format!(
                 "kind = \"cloud\"\nlatency_us = {latency_us}\niops = {iops}\nmb_per_s = 200\nburst_ios = {burst}\nburst_kb = {burst_kb}\n"

@@ -1,7 +1,7 @@
-//! Read-ahead of a sequential reader: how much is read first, how that grows, where it ends, and which page triggers the
-//! next. And what one explicit request brings at most.
+//! Read-ahead of a sequential reader: the size of the first window, its growth, its maximum, and the page that triggers the next window.
+//! Also the maximum number of bytes that one explicit request reads.
 //!
-//! A reader goes through the file page by page. What is cached grows in steps:
+//! A reader reads the file page by page. The cached range grows in steps:
 //!
 //! ```text
 //!     page read    0        1           4              12
@@ -9,7 +9,7 @@
 //!                  first    trigger: the distance in pages from the page that made it grow to the end
 //! ```
 //!
-//! Steps that repeat are the window; the same is true on kernels that read each window when the last one is used up.
+//! Repeated steps give the window. This holds also on kernels that read each window when the reader has used up the last one.
 
 use crate::Run;
 use crate::answer::{Answer, How, Value, agreement};
@@ -20,25 +20,25 @@ use crate::subject::PAGE_BYTES;
 use ahead_sys::cache;
 use serde::Serialize;
 
-/// Runs that are compared.
+/// Number of compared runs.
 const RUNS: usize = 3;
-/// Equal steps in a row that make a window: growing windows are never equal.
+/// Number of equal steps in a row that make a window: growing windows are never equal.
 const STEADY: usize = 3;
-/// A reader of this many pages asks for more than a window of one page, and shows whether there is one at all.
+/// Pages of a read that exceeds a window of one page, and so shows whether there is a window.
 const LARGE_READ: u64 = 8;
 
-/// Why no answer about windows is given there.
+/// The reason why there is no answer about windows.
 pub(crate) const BRINGS_BLOCKS: &str = "its file system brings whole blocks of its own around a page that is read alone (squashfs, compressed \
                                         files, blocks larger than a page): that is not what the kernel reads ahead";
 
-/// What is cached has grown.
+/// A growth of the cached range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// When this page was read.
+    /// The page whose read caused the growth.
     pub page: u64,
-    /// What was cached before ended here (the first absent page).
+    /// End of the cached range before (the first absent page).
     pub from: u64,
-    /// And ends here now.
+    /// End of the cached range after.
     pub to: u64,
 }
 
@@ -47,7 +47,7 @@ impl Step {
         self.to - self.from
     }
 
-    /// Distance from the page that was read to the end before it, pages.
+    /// Distance from the read page to the previous end, pages.
     fn before_end(self) -> u64 {
         self.from.saturating_sub(self.page)
     }
@@ -58,22 +58,22 @@ impl Step {
 pub struct Windows {
     /// The largest window, bytes.
     pub window: Answer,
-    /// The first one of a file that is read from its beginning page by page, bytes.
+    /// The first window of a file that is read from its beginning page by page, bytes.
     pub initial_window: Answer,
-    /// All of them up to the largest, bytes.
+    /// All windows up to the largest, bytes.
     pub growth: Vec<u64>,
-    /// How these were found.
+    /// Confidence and method of these windows.
     pub growth_by: How,
-    /// Distance from the page that triggers the next window to the end of what was read ahead, bytes.
+    /// Distance from the page that triggers the next window to the end of the range that was read ahead, bytes.
     pub trigger: Answer,
     /// The largest request that the page cache sends, bytes.
     pub max_request: Answer,
-    /// What one call of WILLNEED brings at most, bytes.
+    /// Maximum number of bytes that one call of WILLNEED reads.
     pub willneed_cap: Answer,
 }
 
 impl Windows {
-    /// Nothing can be seen, and why.
+    /// Results without values, with the reason.
     pub(crate) fn unknown(why: &str) -> Windows {
         let none = || Answer::none("bytes", why);
         Windows {
@@ -87,9 +87,9 @@ impl Windows {
         }
     }
 
-    /// By times alone two experiments have to agree: what is read around a fault is as large as the window on every kernel since
-    /// 2.6.30. If they don't, something else made reads slow, and nothing of it is certain. `is_served`: a FUSE server answers. The
-    /// quarter that is asked for beyond what is needed is cut there while many requests are under way (`fuse_readahead`).
+    /// Removes the answers that timing alone gives if two experiments disagree. On every kernel since 2.6.30 the read-ahead around a
+    /// fault is as large as the window. If the two differ, another cause made reads slow, and no answer is certain. `is_served`: a FUSE
+    /// server answers. The kernel cuts the request by the optional quarter there while many requests are in flight (`fuse_readahead`).
     pub(crate) fn doubt(&mut self, read_around: &Answer, is_served: bool) {
         let (window, around) = (self.window.whole(), read_around.whole());
         let agree = |window: u64, around: u64| {
@@ -120,7 +120,7 @@ impl Windows {
     }
 }
 
-/// Finds all of it.
+/// Finds all answers.
 pub fn find(run: &Run, eyes: Eyes) -> Result<Windows> {
     let seen = see(run, eyes)?;
     let (mut window, mut trigger) = steady_answers(run, eyes, &seen)?;
@@ -136,10 +136,10 @@ pub fn find(run: &Run, eyes: Eyes) -> Result<Windows> {
     Ok(Windows { window, initial_window, growth, growth_by, trigger, max_request, willneed_cap })
 }
 
-/// Whether a page comes together with its neighbour though nothing is read ahead. Where it does, every window ends where a block of the
-/// file system does, and is neither as long as the kernel's nor begins with it.
+/// Whether a page arrives together with its neighbour without read-ahead. If so, every window ends at the end of a block of the file
+/// system. Then neither its length nor its beginning is that of the kernel's window.
 pub(crate) fn brings_blocks(run: &Run, eyes: Eyes) -> Result<bool> {
-    // Neither the first page of a block, whatever its length, nor the last.
+    // Neither the first page of a block of any length, nor the last.
     let page = (run.subject.pages() / 2) | 1;
     let read_one = || {
         run.subject.make_cold(run.watcher)?;
@@ -160,7 +160,7 @@ fn steady_answers(run: &Run, eyes: Eyes, seen: &Seen) -> Result<(Answer, Answer)
         let why = format!("no {STEADY} equal steps within the test file: the window is larger than a quarter of it");
         return Ok((Answer::none("bytes", why.clone()), Answer::none("bytes", why)));
     };
-    // A run without equal steps has shown something else as often as the others have shown this.
+    // A run without equal steps counts as the same number of observations that disagree.
     let others = STEADY as u64 * seen.unsteady;
     (votes.1, distance_votes.1) = (votes.1 + others, distance_votes.1 + others);
     let method = |what: &str| format!("{}: {what} while a reader goes from page to page, {RUNS} runs", eyes.name());
@@ -173,7 +173,8 @@ fn steady_answers(run: &Run, eyes: Eyes, seen: &Seen) -> Result<(Answer, Answer)
     ))
 }
 
-/// Steps of a page: there is no read-ahead, or a window of a page. A read of several pages brings more only with a window.
+/// Answers for steps of one page: there is no read-ahead, or a window of a page. Only with a window does a read of several pages bring
+/// more.
 fn without_window(run: &Run, eyes: Eyes) -> Result<(Answer, Answer)> {
     let mut more = Vec::new();
     for _ in 0..RUNS {
@@ -208,7 +209,7 @@ fn first_answer(eyes: Eyes, seen: &Seen, window: &Answer) -> Answer {
     }
 }
 
-/// All windows up to the largest, as the first run has shown them; how many of the runs that were followed show the same.
+/// All windows up to the largest, from the first run, and the number of followed runs that show the same windows.
 fn growth(eyes: Eyes, seen: &Seen, window: &Answer) -> (Vec<u64>, How) {
     let largest = window.whole().map_or(u64::MAX, |bytes| bytes / PAGE_BYTES);
     let up_to_largest = |steps: &Vec<Step>| -> Vec<u64> {
@@ -220,7 +221,7 @@ fn growth(eyes: Eyes, seen: &Seen, window: &Answer) -> (Vec<u64>, How) {
     if growth.is_empty() {
         return (growth, How::none("the test file is too small"));
     }
-    // Windows that shrink while they grow, or outgrow the largest, are a time that was long for another reason.
+    // A window that shrinks during growth, or exceeds the largest, is a time that was long for another reason.
     let grows = growth.is_sorted() && growth.last().is_none_or(|last| *last <= largest.saturating_mul(PAGE_BYTES));
     if eyes != Eyes::Asking && !grows {
         let why = "timing: windows shrink while they grow: something else disturbs the times";
@@ -238,16 +239,16 @@ fn steady(steps: &[Step]) -> Option<&[Step]> {
     last.iter().all(alike).then_some(last)
 }
 
-/// What several runs have shown.
+/// The observations of several runs.
 #[derive(Default)]
 struct Seen {
-    /// Those that were followed from the first step on.
+    /// Runs whose steps were followed from the first one on.
     runs: Vec<Vec<Step>>,
-    /// Pages of the first step, of each run.
+    /// Pages of the first step of each run.
     firsts: Vec<u64>,
-    /// Steps that repeat, of all runs.
+    /// Repeated steps of all runs.
     lasts: Vec<Step>,
-    /// Runs in which none do.
+    /// Number of runs without repeated steps.
     unsteady: u64,
 }
 
@@ -260,20 +261,20 @@ impl Seen {
         self.runs.push(steps);
     }
 
-    /// Runs that show no step at all.
+    /// Number of runs without a step.
     fn blind_runs(&self) -> u64 {
         self.runs.iter().filter(|steps| steps.is_empty()).count() as u64
     }
 
-    /// Where timing has seen them again in a run: the first step and the last.
+    /// Records a run in which timing found the first and the last step again.
     fn again(&mut self, first: Step, last: Step) {
         self.firsts.push(first.pages());
         self.lasts.push(last);
     }
 }
 
-/// Several runs. With timing all steps are looked for once: after that it is enough to see the first and the last of them again,
-/// which takes a tenth of the time. Where that fails, all steps are looked for again.
+/// Makes several runs. Timing finds all steps only once. After that it checks the first and the last step, which takes a tenth of the
+/// time. If the check fails, timing finds all steps again.
 fn see(run: &Run, eyes: Eyes) -> Result<Seen> {
     let mut seen = Seen::default();
     for _ in 0..RUNS {
@@ -291,7 +292,7 @@ fn see(run: &Run, eyes: Eyes) -> Result<Seen> {
     Ok(seen)
 }
 
-/// Whether the first page still brings the first step, and the page that triggers the last one, and not the one before, that.
+/// Whether the first page still triggers the first step, and whether the last step is triggered by its page and not by the page before.
 fn is_seen_again(run: &Run, eyes: Eyes, first: Step, last: Step) -> Result<bool> {
     let brings = |reads: u64, step: Step| eyes.ends_at(run.subject, step.to, step.pages(), &|| read_pages(run, reads));
     Ok(brings(1, first)?
@@ -299,7 +300,7 @@ fn is_seen_again(run: &Run, eyes: Eyes, first: Step, last: Step) -> Result<bool>
         && !eyes.is_there(run.subject, last.from, &|| read_pages(run, last.page))?)
 }
 
-/// One run, asking after each page.
+/// Makes one run, with a query after each page.
 fn asked_steps(run: &Run) -> Result<Vec<Step>> {
     let subject = run.subject;
     subject.make_cold(run.watcher)?;
@@ -322,9 +323,9 @@ fn asked_steps(run: &Run) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-/// A fresh run for each question: a question leaves traces.
+/// Makes a new run for each test, because a test changes the cache.
 fn timed_steps(run: &Run, eyes: Eyes) -> Result<Vec<Step>> {
-    /// Steps up to the largest window, and some that repeat: doubling from a page to a gigabyte takes fewer.
+    /// Steps up to the largest window, and some that repeat: doubling from a page to a gigabyte takes fewer steps.
     const MOST_STEPS: usize = 24;
     let pages = run.subject.pages();
     let to = end_after(run, eyes, 1, 1)?;
@@ -343,10 +344,10 @@ fn timed_steps(run: &Run, eyes: Eyes) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-/// The step after the last one: the first page whose read makes it grow again, and how far.
+/// The step after the last one: the first page whose read makes the cached range grow, and its new end.
 fn next_step(run: &Run, eyes: Eyes, last: Step) -> Result<Step> {
     let grows = |reads: u64| eyes.is_there(run.subject, last.to, &|| read_pages(run, reads));
-    // Reads of `low` pages do not make it grow, reads of `high` pages do: the first absent page has to be read.
+    // Reads of `low` pages cause no growth, reads of `high` pages do: the first absent page has to be read.
     let (mut low, mut high) = (last.page + 1, last.to + 1);
     // The first page of the newest window is the trigger of most kernels.
     let page = last.from.max(low);
@@ -369,7 +370,7 @@ fn next_step(run: &Run, eyes: Eyes, last: Step) -> Result<Step> {
     Ok(Step { page: high - 1, from: last.to, to })
 }
 
-/// Where the cached pages end after `reads` reads of one page each; all pages up to `known` are cached.
+/// The end of the cached pages after `reads` reads of one page each; all pages up to `known` are cached.
 fn end_after(run: &Run, eyes: Eyes, known: u64, reads: u64) -> Result<u64> {
     eyes.end_of_cached(run.subject, known, run.subject.pages(), &|| read_pages(run, reads))
 }
@@ -386,11 +387,11 @@ fn read_pages(run: &Run, reads: u64) -> Result<Ran> {
     Ok(Ran { look, _reader, _mapping: None })
 }
 
-/// The window by two explicit requests: each is cut at the window or the largest request, and advice of sequential reading
-/// doubles the window, not the request. `None`: it makes no difference, the window is no more than half of the request.
+/// The window by two explicit requests: the kernel cuts each at the window or the largest request. Advice of sequential reading doubles
+/// the window, not the request. `None`: both requests read the same, because the window is no more than half of the request.
 ///
-/// A file system may cut windows short itself while many requests are under way (FUSE does above `congestion_threshold`);
-/// what is asked for explicitly it brings.
+/// A file system may cut windows while many requests are in flight (FUSE does above `congestion_threshold`). Such a file system does not
+/// cut explicit requests.
 fn willneed_cap_doubled(run: &Run, eyes: Eyes, cap: &Answer) -> Result<Option<Answer>> {
     let doubled = willneed_cap(run, eyes, true)?;
     let (Some(cap_bytes), Some(bytes)) = (cap.whole(), doubled.whole()) else { return Ok(None) };
@@ -401,7 +402,7 @@ fn willneed_cap_doubled(run: &Run, eyes: Eyes, cap: &Answer) -> Result<Option<An
     Ok((bytes > cap_bytes).then_some(Answer { method, value: Some(Value::Whole(bytes / 2)), ..doubled }))
 }
 
-/// The trigger where the largest windows come in pieces: while they grew, was it the first page of the newest one?
+/// The trigger if the largest windows arrive in pieces: whether it was the first page of the newest window during growth.
 fn trigger_of_growth(eyes: Eyes, seen: &Seen, window: &Answer) -> Answer {
     /// Steps of growth after which windows are still small on every kernel.
     const SMALL: usize = 3;
@@ -420,7 +421,7 @@ fn trigger_of_growth(eyes: Eyes, seen: &Seen, window: &Answer) -> Answer {
     }
 }
 
-/// One call for all of the file, perhaps with the window doubled before.
+/// One call for the whole file, with a doubled window if `is_doubled`.
 fn willneed_cap(run: &Run, eyes: Eyes, is_doubled: bool) -> Result<Answer> {
     let subject = run.subject;
     let mut ends = Vec::new();
@@ -448,7 +449,7 @@ fn willneed_cap(run: &Run, eyes: Eyes, is_doubled: bool) -> Result<Answer> {
     Ok(Answer::counted(pages * PAGE_BYTES, "bytes", votes, method))
 }
 
-/// An explicit request is cut at the window or the largest request, whichever is larger: the smaller one does not show.
+/// The kernel cuts an explicit request at the window or the largest request, whichever is larger: the smaller one is invisible.
 fn max_request(run: &Run, window: &Answer, cap: &Answer) -> Result<Answer> {
     let none = |why: &str| Ok(Answer::none("bytes", why));
     let (Some(window_bytes), Some(cap_bytes)) = (window.whole(), cap.whole()) else {
@@ -473,7 +474,7 @@ mod tests {
         Step { page, from, to }
     }
 
-    /// Regression: on a mount whose server has a cache one WILLNEED seemed to bring nothing.
+    /// Regression: on a mount whose server has a cache one WILLNEED seemed to read nothing.
     #[test]
     fn timing_gives_no_answer_unless_two_experiments_agree() {
         let counted = |bytes| Answer::counted(bytes, "bytes", (3, 3), "");
@@ -496,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn growing_steps_are_not_steady() {
+    fn growing_steps_are_no_window() {
         let grows = [step(0, 0, 4), step(1, 4, 12), step(4, 12, 28), step(12, 28, 60)];
         assert_eq!(steady(&grows), None);
         let ends = [step(12, 28, 60), step(28, 60, 92), step(60, 92, 124), step(92, 124, 156)];
@@ -513,9 +514,9 @@ mod tests {
         steps
     }
 
-    /// Regression: a window that one of three runs had shown was as sure as one that all had.
+    /// Regression: a window of one of three runs had the same confidence as a window of all runs.
     #[test]
-    fn runs_that_show_no_window_make_it_less_sure() {
+    fn runs_without_a_window_reduce_the_confidence() {
         let (mut all, mut one) = (Seen::default(), Seen::default());
         for run in 0..RUNS {
             all.add(steps_of([4, 32, 32, 32]));

@@ -5,7 +5,8 @@
 //!     scenario × policies × windows × disks ──▶ runs on all processors ──▶ the same
 //! ```
 //!
-//! This crate must never change a figure of the simulator beyond its unit, hide that a run was cut at its time limit, or read a clock or a file.
+//! This crate must never change a figure of the simulator beyond its unit, or hide that a run ended at its time limit. This
+//! crate must never read a clock or a file.
 
 mod page;
 mod policies;
@@ -21,7 +22,7 @@ use ahead_report::text::printable;
 use ahead_sim::{Counters, Scenario};
 use serde_json::{Value, json};
 
-/// The warning about a run that ended at the time limit, which its figures do not show; `None`: it did not.
+/// The warning about a run that ended at the time limit, which its figures do not show. `None`: the run ended before.
 pub fn time_limit_warning(what: &str, scenario: &Scenario, counters: &Counters) -> Option<String> {
     let end_s = scenario.settings.end_ns / 1_000_000_000;
     (!counters.ended).then(|| format!("{what}: ended after {end_s} s (end_s), before its programs had ended"))

@@ -127,8 +127,8 @@ fn add_rows(page: &mut Page, chart: &Chart, results: &[(String, Counters)]) {
     page.section(chart.heading).legend(&legend).picture(&rows(chart.unit, &names, &bars), chart.caption);
 }
 
-/// The results of a sweep: for each workload and disk the throughput over the window, or, with one window only, the throughput of each
-/// policy.
+/// The results of a sweep: for each workload and disk the throughput over the window. With one window only, the
+/// throughput of each policy.
 pub fn sweep_page(scenario: &Scenario, jobs: &[Job], results: &[Counters], table: &Table) -> String {
     let mut page = Page::new(title(scenario));
     page.text("Simulated: each workload separately, with each policy, window and disk; the same on every machine.");

@@ -40,7 +40,7 @@ impl Job {
     }
 }
 
-/// The variations of a sweep. An empty list stands for the value of the scenario.
+/// The variations of a sweep. An empty list means the value of the scenario.
 #[derive(Clone, Debug, Default)]
 pub struct Variations {
     /// Policies.

@@ -1,4 +1,4 @@
-//! How many accesses to pages are simulated per second, on one processor: `make bench-sim`.
+//! Simulated accesses to pages per second, on one processor: `make bench-sim`.
 
 use ahead_sim::Scenario;
 use divan::Bencher;
@@ -8,7 +8,7 @@ fn main() {
     divan::main();
 }
 
-/// Runs a scenario with one policy; counts pages.
+/// Runs a scenario with one policy, and counts pages.
 fn bench(bencher: Bencher, text: &str) {
     let scenario = Scenario::from_toml(text, ".".as_ref()).expect("a scenario that is known at compile time");
     let run = || scenario.run(&scenario.policies[0]).expect("a policy that knows no future");
@@ -17,7 +17,7 @@ fn bench(bencher: Bencher, text: &str) {
 }
 
 const POLICIES: [&str; 5] = ["none", "linux-2.6", "linux-6.12", "linux-6.18", "ahead"];
-/// Those that want every call or page, or have short windows.
+/// Policies that need every call or page, or have short windows.
 const OTHERS: [&str; 7] =
     ["advise(64)", "true-readahead(64)", "wu-adaptive", "amp", "competitive", "zfetch", "read-stream"];
 
@@ -27,13 +27,13 @@ fn sequential(bencher: Bencher, policy: &str) {
     bench(bencher, &scan(policy, 64, 4096));
 }
 
-/// The same by the policies of the papers and of others.
+/// The same with the policies of the papers and of other systems.
 #[divan::bench(args = OTHERS, sample_count = 5)]
 fn sequential_by_others(bencher: Bencher, policy: &str) {
     bench(bencher, &scan(policy, 64, 4096));
 }
 
-/// The same in pages.
+/// The same in calls of one page.
 #[divan::bench(args = POLICIES, sample_count = 5)]
 fn sequential_by_pages(bencher: Bencher, policy: &str) {
     bench(bencher, &scan(policy, 4, 4096));
@@ -45,7 +45,7 @@ fn sixteen_streams_under_pressure(bencher: Bencher, policy: &str) {
     bench(bencher, &sixteen(policy, 512, 64));
 }
 
-/// The same with the classic window, and in pages.
+/// The same with a window of 128 KiB, and in calls of one page.
 #[divan::bench(args = POLICIES, sample_count = 5)]
 fn sixteen_streams_at_128_kb(bencher: Bencher, policy: &str) {
     bench(bencher, &sixteen(policy, 128, 64));
@@ -63,7 +63,7 @@ fn sixteen(policy: &str, window_kb: u64, block_kb: u64) -> String {
     )
 }
 
-/// 4 GiB written, 64 KiB at a time, and written back meanwhile.
+/// Writes 4 GiB in calls of 64 KiB, with writeback at the same time.
 #[divan::bench(sample_count = 5)]
 fn writing(bencher: Bencher) {
     let text = "policies = [\"linux-6.18\"]\n[machine]\nmemory_mb = 256\n[disk]\nmodel = \"nvme\"\n\
@@ -73,7 +73,7 @@ fn writing(bencher: Bencher) {
     bencher.counter(ItemsCount::new(run().write_bytes / 4096)).bench(run);
 }
 
-/// A terabyte, if the time is linear: a thirty-second part of it.
+/// A thirty-second part of a terabyte. The time is linear in the length.
 #[divan::bench(sample_count = 1)]
 fn a_thirty_second_part_of_a_terabyte(bencher: Bencher) {
     bench(bencher, &scan("linux-6.18", 1024, 32768));

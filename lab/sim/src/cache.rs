@@ -1,13 +1,14 @@
-//! The page cache: what is there, on its way, marked, used; and what goes when memory is short.
+//! The page cache: the state of each page (cached, in flight, marked, used), and eviction when memory is short.
 //!
-//! Pages of a file are kept in nodes of 64, one bit per page and property, so that a run of pages costs a few
-//! operations. Which folios go first is kept in two lists of entries, each a node and some of its folios, oldest first:
+//! The cache keeps the pages of a file in nodes of 64, one bit per page and property. So a run of pages costs a few
+//! operations. Two lists of entries hold the order of eviction, oldest first. An entry is a node and some of its
+//! folios:
 //!
 //! ```text
 //!     read ──▶ inactive list ──────────────▶ evicted           used once or not at all
 //!                    │ used again                              (a mapped page that was used gets another round)
 //!                    ▼
-//!              active list ──▶ back to inactive, when that has become the shorter one
+//!              active list ──▶ back to inactive, when the active list is the longer one
 //! ```
 //!
 //! An entry is valid for a folio while the folio carries the entry's stamp; the cache skips an
@@ -27,47 +28,47 @@ use rustc_hash::FxHashMap;
 use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};
 
-/// Pages of a node.
+/// Pages in a node.
 const NODE_PAGES: u64 = 64;
-/// Pages that are reclaimed at a time (`SWAP_CLUSTER_MAX`).
+/// Pages reclaimed in one batch (`SWAP_CLUSTER_MAX`).
 const BATCH_PAGES: u64 = 32;
 
-/// 64 pages of a file in a row, one bit for each.
+/// 64 consecutive pages of a file, one bit for each.
 #[derive(Clone, Debug)]
 struct Node {
     file: FileId,
     number: u64,
-    /// Cached, or on its way.
+    /// Cached or in flight.
     present: u64,
-    /// On its way.
+    /// In flight: the disk is reading the page.
     locked: u64,
-    /// Carries a policy's mark.
+    /// Has a policy's mark.
     marked: u64,
     /// No process has used it yet.
     unused: u64,
-    /// Was used once (`PG_referenced`).
+    /// Used once (`PG_referenced`).
     referenced: u64,
-    /// Is on the active list.
+    /// On the active list.
     active: u64,
-    /// Is mapped, so that using it costs no fault.
+    /// Mapped, so that an access causes no fault.
     mapped: u64,
-    /// A process waits for it: it stays until it is used.
+    /// A process waits for the page, so the cache keeps it until it is used.
     pinned: u64,
-    /// Was used through a mapping since reclaim has looked at it (the accessed bit).
+    /// Used through a mapping since the last look of reclaim (the accessed bit).
     young: u64,
-    /// Was changed, and the disk does not have it.
+    /// Changed in memory and not yet written to the disk.
     dirty: u64,
-    /// Is on its way to the disk.
+    /// Under writeback.
     writeback: u64,
-    /// Is part of a folio of several pages.
+    /// Part of a folio of several pages.
     large: u64,
-    /// The size of such a folio, as a power of two.
+    /// The size of the large folio, as a power of two.
     order: [u8; NODE_PAGES as usize],
-    /// Of a folio's first page: the entry that holds for the folio.
+    /// For a folio's first page: the stamp of the entry that is valid for the folio.
     stamp: [u32; NODE_PAGES as usize],
 }
 
-/// Folios of one node that came to a list together, each by its first page.
+/// Folios of one node that were added to a list together, each by its first page.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     node: u32,
@@ -78,40 +79,40 @@ struct Entry {
 /// Pages that were evicted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Evicted {
-    /// Of this file.
+    /// The file.
     pub file: FileId,
-    /// Among the 64 pages from here on.
+    /// The first of the node's 64 pages.
     pub first: Page,
-    /// Those of them, one bit each.
+    /// The evicted pages, one bit each.
     pub pages: u64,
-    /// Of these: pages that no process had used.
+    /// The evicted pages that no process had used.
     pub unused: u64,
 }
 
 impl Evicted {
-    /// Each of the pages, and whether it was evicted without having been used.
+    /// Each page, and whether the cache evicted it unused.
     pub fn each(self) -> impl Iterator<Item = (Page, bool)> {
         bits(self.pages).map(move |bit| (self.first + u64::from(bit), self.unused >> bit & 1 == 1))
     }
 }
 
-/// How pages come to be cached.
+/// The origin of pages that are added to the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fresh {
     /// Requested from the disk; no process has used them yet.
     Asked,
-    /// Likewise, for block maps and inodes: they are no data, and no process uses them.
+    /// Requested from the disk: block maps and inodes. They are not data, and no process uses them.
     Metadata,
-    /// A program made them; they are there, and no read of the disk is to be accounted for.
+    /// Written by a program. They are present at once, without a read of the disk.
     Written,
 }
 
-/// How pages are used.
+/// The kind of a use of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     /// By a call that copies them.
     Read,
-    /// By a further call on the same page, which goes on where the last one ended: it counts as the same use.
+    /// By a further call on the same page that continues the last call. Both calls count as one use.
     Again,
     /// Through a mapping.
     Mapped,
@@ -122,7 +123,7 @@ pub enum Use {
 pub struct Cache {
     limit_pages: u64,
     index: FxHashMap<(FileId, u64), u32>,
-    /// The node that was looked for last: who reads page by page looks for it again.
+    /// The node of the last lookup: a process that reads page by page looks the same node up again.
     last: Cell<u32>,
     nodes: Vec<Node>,
     spare: Vec<u32>,
@@ -134,25 +135,25 @@ pub struct Cache {
     added_pages: u64,
     dirty_pages: u64,
     writeback_pages: u64,
-    /// Nodes that have dirty pages, so that writeback finds them (the kernel's tag in the tree of pages).
+    /// Nodes that have dirty pages, for writeback (the kernel's tag in the tree of pages).
     dirty_nodes: BTreeSet<(FileId, u64)>,
     next_stamp: u32,
 }
 
 impl Node {
-    /// Pages that cannot go: on their way in either direction, changed, or waited for.
+    /// Pages that cannot be evicted: in flight, under writeback, dirty, or awaited.
     fn held(&self) -> u64 {
         self.locked | self.pinned | self.dirty | self.writeback
     }
 }
 
-/// The bits of `pages` pages from the `offset`th on.
+/// The bits of `pages` pages from `offset` on.
 fn mask(offset: u64, pages: u64) -> u64 {
     let ones = if pages >= NODE_PAGES { u64::MAX } else { (1 << pages) - 1 };
     ones << offset
 }
 
-/// The parts of a range that lie in one node each: number of the node, first page in it, pages.
+/// The parts of a range, one for each node: number of the node, first page in the node, pages.
 fn parts(first: Page, pages: u64) -> impl Iterator<Item = (u64, u64, u64)> {
     let end = first + pages;
     let mut next = first;
@@ -167,7 +168,7 @@ fn parts(first: Page, pages: u64) -> impl Iterator<Item = (u64, u64, u64)> {
     })
 }
 
-/// The positions of the bits that are set.
+/// The positions of the set bits.
 fn bits(mut mask: u64) -> impl Iterator<Item = u32> {
     std::iter::from_fn(move || {
         let bit = (mask != 0).then(|| mask.trailing_zeros())?;
@@ -198,12 +199,12 @@ impl Cache {
         }
     }
 
-    /// Pages that are cached or on their way.
+    /// Cached pages and pages in flight.
     pub fn pages(&self) -> u64 {
         self.inactive_pages + self.active_pages
     }
 
-    /// Pages that fit.
+    /// The capacity of the cache in pages.
     pub fn limit_pages(&self) -> u64 {
         self.limit_pages
     }
@@ -218,7 +219,7 @@ impl Cache {
         self.active_pages
     }
 
-    /// Pages that were added to the inactive list since the beginning.
+    /// Pages added to the inactive list since the start of the run.
     pub fn added_pages(&self) -> u64 {
         self.added_pages
     }
@@ -230,7 +231,7 @@ impl Cache {
 
     fn id(&self, file: FileId, number: u64) -> Option<u32> {
         let last = self.last.get();
-        // One that holds no page is not in the index.
+        // A node without pages is not in the index.
         if self
             .nodes
             .get(last as usize)
@@ -251,12 +252,12 @@ impl Cache {
         self.node(file, page / NODE_PAGES).is_some_and(|node| of(node) >> (page % NODE_PAGES) & 1 == 1)
     }
 
-    /// Whether a page is cached, or on its way.
+    /// Whether a page is cached or in flight.
     pub fn is_present(&self, file: FileId, page: Page) -> bool {
         self.bit(file, page, |node| node.present)
     }
 
-    /// Whether a page is on its way.
+    /// Whether a page is in flight.
     pub fn is_locked(&self, file: FileId, page: Page) -> bool {
         self.bit(file, page, |node| node.locked)
     }
@@ -266,7 +267,7 @@ impl Cache {
         self.bit(file, page, |node| node.mapped)
     }
 
-    /// How a page is found.
+    /// The state of a page as an access finds it.
     pub fn found(&self, file: FileId, page: Page) -> Found {
         let offset = page % NODE_PAGES;
         let is_set = |bits: u64| bits >> offset & 1 == 1;
@@ -284,17 +285,18 @@ impl Cache {
         }
     }
 
-    /// Takes the mark from a folio.
+    /// Removes the mark of a folio.
     pub fn unmark(&mut self, file: FileId, folio: Folio) {
         self.change(file, folio.first, 1, |node, mask| node.marked &= !mask);
     }
 
-    /// How many pages from `page` on, up to `end`, are there without a mark, so that a reader passes without a stop.
+    /// The number of pages from `page` on, up to `end`, that are present without a mark. A reader passes them without a
+    /// stop.
     pub fn clear_run(&self, file: FileId, page: Page, end: Page) -> u64 {
         self.run(file, page, end, |node| node.present & !node.locked & !node.marked)
     }
 
-    /// How many pages from `page` on, up to `end`, are mapped.
+    /// The number of pages from `page` on, up to `end`, that are mapped.
     pub fn mapped_run(&self, file: FileId, page: Page, end: Page) -> u64 {
         self.run(file, page, end, |node| node.mapped)
     }
@@ -312,13 +314,13 @@ impl Cache {
         count
     }
 
-    /// The first page from `page` on, among `most`, that is not cached.
+    /// The first of the `most` pages from `page` on that is not cached.
     pub fn next_absent(&self, file: FileId, page: Page, most: u64) -> Option<Page> {
         let run = self.run(file, page, page.saturating_add(most), |node| node.present);
         (run < most).then_some(page + run)
     }
 
-    /// How many pages right before `page` are cached, at most `most`.
+    /// The number of cached pages right before `page`, at most `most`.
     pub fn present_before(&self, file: FileId, page: Page, most: u64) -> u64 {
         let (mut at, mut count) = (page, 0);
         while count < most && at > 0 {
@@ -334,7 +336,7 @@ impl Cache {
         count.min(most)
     }
 
-    /// How many of these pages are not cached.
+    /// The number of these pages that are not cached.
     pub fn absent(&self, file: FileId, first: Page, pages: u64) -> u64 {
         let present = parts(first, pages).map(|(number, offset, length)| {
             self.node(file, number).map_or(0, |node| (node.present & mask(offset, length)).count_ones())
@@ -351,12 +353,12 @@ impl Cache {
     }
 
     fn stamp(&mut self) -> u32 {
-        // Wraps after four billion additions; an entry that old was scanned long before.
+        // The number wraps after four billion additions. The cache scans an entry of that age long before.
         self.next_stamp = self.next_stamp.wrapping_add(1);
         self.next_stamp
     }
 
-    /// Adds a folio that is on its way; none of its pages may be there.
+    /// Adds a folio that is in flight. None of its pages may be cached.
     pub fn add(&mut self, file: FileId, folio: Folio, marked: bool) {
         if folio.order == 0 {
             self.add_run(file, folio.first, 1, Fresh::Asked);
@@ -387,7 +389,7 @@ impl Cache {
         self.added_pages += folio.pages();
     }
 
-    /// Adds single pages in a row; none of them may be there.
+    /// Adds consecutive single pages. None of them may be cached.
     pub fn add_run(&mut self, file: FileId, first: Page, pages: u64, fresh: Fresh) {
         for (number, offset, length) in parts(first, pages) {
             let id = self.node_for(file, number);
@@ -404,12 +406,12 @@ impl Cache {
         self.added_pages += pages;
     }
 
-    /// Puts a policy's mark on a page that is cached.
+    /// Puts a policy's mark on a cached page.
     pub fn mark(&mut self, file: FileId, page: Page) {
         self.change(file, page, 1, |node, mask| node.marked |= mask & node.present);
     }
 
-    /// The first page from `page` on, below `end`, that is cached; `end` if there is none.
+    /// The first cached page from `page` on, below `end`; `end` if there is none.
     pub fn next_present(&self, file: FileId, page: Page, end: Page) -> Page {
         let mut at = page;
         for (number, offset, length) in parts(page, end.saturating_sub(page)) {
@@ -459,7 +461,7 @@ impl Cache {
         id
     }
 
-    /// Pages have arrived.
+    /// Marks pages as arrived.
     pub fn arrive(&mut self, file: FileId, first: Page, pages: u64) {
         let mut arrived = 0;
         self.change(file, first, pages, |node, mask| {
@@ -469,7 +471,7 @@ impl Cache {
         self.locked_pages -= arrived;
     }
 
-    /// Pages are used; gives how many of them are so for the first time.
+    /// Uses pages. Returns the number of pages that were not used before.
     pub fn use_pages(&mut self, file: FileId, first: Page, pages: u64, by: Use) -> u64 {
         let mut fresh = 0;
         for (number, offset, length) in parts(first, pages) {
@@ -486,7 +488,7 @@ impl Cache {
         fresh
     }
 
-    /// Keeps a page until it is used.
+    /// Keeps a page in the cache until it is used.
     pub fn pin(&mut self, file: FileId, page: Page) {
         self.change(file, page, 1, |node, mask| node.pinned |= mask & node.present);
     }

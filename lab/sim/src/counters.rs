@@ -2,25 +2,25 @@
 
 use crate::queue::Served;
 
-/// Processor time of programmed input, nanoseconds, by what it interrupted: there the clock's ticks are charged, for
-/// they come when the interrupt's handler has ended (2.2's IDE handler runs with interrupts off: `SA_INTERRUPT` in
-/// ide-probe.c).
+/// Processor time of programmed input, nanoseconds, by the interrupted activity. The kernel's clock charges this
+/// activity, because its ticks arrive when the interrupt's handler has ended (2.2's IDE handler runs with interrupts
+/// off: `SA_INTERRUPT` in ide-probe.c).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
     /// A program's own work.
     pub from_user_ns: u64,
     /// The kernel's work for a program.
     pub from_system_ns: u64,
-    /// No process ran.
+    /// No process was running.
     pub from_idle_ns: u64,
 }
 
-/// What the processor does.
+/// The activity of the processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AtWork {
     /// A program's own work.
     User,
-    /// The kernel's for it.
+    /// The kernel's work for a program.
     System,
     /// No process can run.
     Idle,
@@ -39,26 +39,26 @@ impl Moved {
 /// All counters of a run. Times in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counters {
-    /// Whether every process has ended; false: the run ended at its time limit.
+    /// Whether every process has ended. False: the run ended at its time limit.
     pub ended: bool,
     /// From the beginning to the end of the last process.
     pub elapsed_ns: u64,
-    /// From the beginning until the disk has done what it was asked for by then: the end of the account in `device`,
-    /// and of what was written. At least `elapsed_ns`.
+    /// From the beginning until the disk has completed all requests submitted by the end. The counters in `device` and
+    /// the written pages include them. At least `elapsed_ns`.
     pub drained_ns: u64,
-    /// Processor time of the programs themselves.
+    /// Processor time of the programs' own work.
     pub user_ns: u64,
-    /// Processor time of the kernel for them: calls, faults, copying, requests, programmed input.
+    /// Processor time of the kernel for the programs: calls, faults, copying, requests, programmed input.
     pub system_ns: u64,
-    /// Of `system_ns`: programmed input, by what it interrupted.
+    /// Programmed input by the interrupted activity, included in `system_ns`.
     pub moved: Moved,
-    /// Bytes that programs have read or touched, again and again included.
+    /// Bytes that programs have read or touched. Repeated accesses count again.
     pub read_bytes: u64,
-    /// Bytes that programs have written, again and again included.
+    /// Bytes that programs have written. Repeated writes count again.
     pub write_bytes: u64,
     /// Accesses to cached pages: reads, touches, and writes that keep a part of a page.
     pub hits: u64,
-    /// Accesses to pages in flight: a wait.
+    /// Accesses to pages in flight: the process waits.
     pub locked: u64,
     /// Accesses to pages that were not requested before.
     pub misses: u64,
@@ -66,22 +66,22 @@ pub struct Counters {
     pub queue_waits: u64,
     /// Sum of the processes' waits for pages.
     pub wait_ns: u64,
-    /// Blocks that were read to know where pages lie: inodes and pointers, 4 KiB each. None of them is among the pages
-    /// issued.
+    /// Blocks that were read to find the places of pages: inodes and pointers, 4 KiB each. They are not included in
+    /// `issued_pages`.
     pub metadata_pages: u64,
-    /// Of the time waited: for these.
+    /// Waits for these blocks, included in `wait_ns`.
     pub metadata_wait_ns: u64,
-    /// Clean pages that were changed, metadata included; a page that is changed while it is written counts again.
+    /// Clean pages that were changed, metadata included. A page that is changed under writeback counts again.
     pub dirtied_pages: u64,
-    /// Of these: on the disk now.
+    /// Dirtied pages that are now on the disk.
     pub written_pages: u64,
-    /// Of the pages written: pointer blocks.
+    /// Pointer blocks, included in `written_pages`.
     pub written_metadata_pages: u64,
-    /// Of the pages dirtied: not on the disk at the end.
+    /// Dirtied pages that are not on the disk at the end.
     pub unwritten_pages: u64,
-    /// How often a writer waited because too much was dirty.
+    /// Waits of writers because too many pages were dirty.
     pub dirty_waits: u64,
-    /// Time that processes waited for that, and for `fsync`, all of them added up.
+    /// Sum of the waits at the dirty limit and for `fsync`, over all processes.
     pub writeback_wait_ns: u64,
     /// Longest time from the beginning of a call to its end.
     pub latency_most_ns: u64,
@@ -91,7 +91,7 @@ pub struct Counters {
     pub used_pages: u64,
     /// Requested pages that were evicted before their use.
     pub wasted_pages: u64,
-    /// Requested pages that are still cached, and that no process has used.
+    /// Requested pages that are still cached and unused.
     pub unread_pages: u64,
     /// Requested pages that were dropped because the queue was full.
     pub dropped_pages: u64,
@@ -103,27 +103,27 @@ pub struct Counters {
     pub device: Served,
 }
 
-/// A call or a row of touches that has ended. Times in nanoseconds since the beginning of the run.
+/// A call or a run of touches that has ended. Times in nanoseconds since the beginning of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Finished {
     /// Number of the process, in the order of the scenario.
     pub process: usize,
-    /// Where it began in the file.
+    /// The start in the file.
     pub offset_bytes: u64,
     /// Length within the file.
     pub length_bytes: u64,
-    /// When it began.
+    /// The time of the start.
     pub began_ns: u64,
-    /// When it had ended.
+    /// The time of the end.
     pub ended_ns: u64,
-    /// User time of the whole machine until then.
+    /// User time of the whole machine up to the end.
     pub user_ns: u64,
-    /// System time of the whole machine until then.
+    /// System time of the whole machine up to the end.
     pub system_ns: u64,
 }
 
 impl Counters {
-    /// Time in which the processor had nothing to do.
+    /// Time in which the processor was idle.
     pub fn idle_ns(&self) -> u64 {
         self.elapsed_ns.saturating_sub(self.user_ns + self.system_ns)
     }
@@ -139,7 +139,7 @@ impl Counters {
         if self.elapsed_ns == 0 { 0.0 } else { bytes as f64 * 1e9 / self.elapsed_ns as f64 }
     }
 
-    /// Bytes that the disk read for each byte that was used; `None`: nothing was used.
+    /// Bytes read from the disk for each used byte; `None`: no byte was used.
     pub fn amplification(&self) -> Option<f64> {
         (self.used_pages > 0).then(|| self.issued_pages as f64 / self.used_pages as f64)
     }

@@ -1,45 +1,45 @@
-//! Where the blocks of files lie on the disk, and what has to be read before they can be found.
+//! The places of a file's blocks on the disk, and the blocks that must be read to find them.
 //!
-//! `extents` (ext4, XFS): a file lies in one piece, and its inode tells where.
+//! `extents` (ext4, XFS): a file is contiguous, and its inode contains the place.
 //!
-//! `ext2` (and ext3, by default): the inode names the first 12 blocks. Further ones are named by an indirect block of
-//! 1024 pointers, by a double-indirect block that names 1024 of these, and so on. Each is allocated when it is first
-//! needed, so it lies right before the first block that it names:
+//! `ext2` (and ext3, by default): the inode points to the first 12 blocks. Further blocks need an indirect block of
+//! 1024 pointers, a double-indirect block that points to 1024 indirect blocks, and so on. Each pointer block is
+//! allocated when it is first needed. So it is right before the first block to which it points:
 //!
 //! ```text
 //!     inode ──▶ d0 … d11 │ I │ d12 … d1035 │ II │ I │ d1036 … d2059 │ I │ d2060 …
 //! ```
 //!
-//! The disk is divided into groups of 32768 blocks. Each begins with the copies of superblock and descriptors, two
-//! bitmaps and the inode table, which interrupt a long file.
+//! The disk is divided into groups of 32768 blocks. Each group begins with the copies of superblock and descriptors,
+//! two bitmaps and the inode table. They interrupt a long file.
 //!
-//! `ext2-1k` is the same with blocks of 1 KiB, as mke2fs made them in the nineties: 12 of them are three pages, an
-//! indirect block names 256, which are 64 pages, and a group is 8 MiB. So a file of 200 MB has 800 pointer blocks
-//! instead of 50. Here each takes the place of a page.
+//! `ext2-1k` is the same with blocks of 1 KiB, the default of mke2fs in the nineties. Twelve blocks are three pages, an
+//! indirect block points to 256 blocks (64 pages), and a group is 8 MiB. So a file of 200 MB has 800 pointer blocks
+//! instead of 50. The model gives each of them the place of a page.
 //!
 //! Sources: Card, Ts'o and Tweedie, "Design and Implementation of the Second Extended Filesystem" (1994);
-//! fs/ext2/inode.c (`ext2_block_to_path`, `ext2_alloc_branch`); the defaults of mke2fs. A block is a page, 4 KiB, if
-//! nothing else is said. Every group is taken to have the copies (without `sparse_super`): two blocks in 516 of
-//! difference. Files do not fragment.
+//! fs/ext2/inode.c (`ext2_block_to_path`, `ext2_alloc_branch`); the defaults of mke2fs. A block is a page, 4 KiB,
+//! unless stated otherwise. The model gives every group the copies (without `sparse_super`): a difference of two blocks
+//! in 516. Files do not fragment.
 
 use ahead_policy::{PAGE_BYTES, Page};
 
-/// The measures of an ext2, in pages of 4 KiB.
+/// The dimensions of an ext2 file system, in pages of 4 KiB.
 #[derive(Clone, Copy, Debug)]
 struct Measures {
-    /// Pages whose blocks the inode names itself: 12 blocks (`EXT2_NDIR_BLOCKS`).
+    /// Pages to which the inode points directly: 12 blocks (`EXT2_NDIR_BLOCKS`).
     direct: u64,
-    /// Pages whose blocks an indirect block names, with pointers of four bytes.
+    /// Pages to which an indirect block points, with pointers of four bytes.
     named: u64,
-    /// Pointer blocks that a double-indirect block names.
+    /// Pointer blocks to which a double-indirect block points.
     fan: u64,
-    /// A group: as many blocks as a bitmap of one block has bits.
+    /// Blocks of a group: the number of bits in a bitmap of one block.
     group: u64,
-    /// What begins a group before its inode table: superblock, descriptors, two bitmaps.
+    /// Blocks of a group before its inode table: superblock, descriptors, two bitmaps.
     heads: u64,
-    /// A group's inode table.
+    /// Blocks of a group's inode table.
     inode_table: u64,
-    /// Inodes in a page of it.
+    /// Inodes in a page of the table.
     inodes: u64,
 }
 
@@ -51,30 +51,30 @@ const BLOCKS_1K: Measures =
     Measures { direct: 3, named: 64, fan: 256, group: 2048, heads: 1, inode_table: 64, inodes: 32 };
 
 impl Measures {
-    /// Before a group's first data block.
+    /// Blocks of a group before its first data block.
     fn overhead(&self) -> u64 {
         self.heads + self.inode_table
     }
 
-    /// Places for data and pointers in a group.
+    /// Blocks of a group for data and pointers.
     fn group_data(&self) -> u64 {
         self.group - self.overhead()
     }
 
-    /// Where the data block with this number lies: after what begins its group and those before it.
+    /// The disk block of the data block with this number, after the overhead of its group and of those before.
     fn block_of_data(&self, number: u64) -> Block {
         number / self.group_data() * self.group + self.overhead() + number % self.group_data()
     }
 
-    /// Pages that a double-indirect block leads to.
+    /// Pages below a double-indirect block.
     fn double(&self) -> u64 {
         self.named * self.fan
     }
 }
 
-/// Inodes that are taken before the first file (`EXT2_GOOD_OLD_FIRST_INO`).
+/// Inodes that are reserved before the first file (`EXT2_GOOD_OLD_FIRST_INO`).
 const RESERVED_INODES: u64 = 11;
-/// A file begins at a multiple of this, blocks (1 MiB): file systems leave gaps.
+/// Alignment of the start of a file, blocks (1 MiB): file systems leave gaps.
 const FILE_ALIGN_BLOCKS: u64 = (1 << 20) / PAGE_BYTES;
 
 /// A block of the disk, 4 KiB.
@@ -84,7 +84,7 @@ pub type Block = u64;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scheme {
-    /// In one piece.
+    /// Contiguous.
     #[default]
     Extents,
     /// With indirect blocks, in block groups.
@@ -95,7 +95,7 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// Longest file, pages: ext2 counts a file's sectors of 512 bytes in 32 bits.
+    /// The longest file, pages. ext2 counts a file's sectors of 512 bytes in 32 bits.
     pub fn most_pages(self) -> u64 {
         match self {
             Scheme::Extents => u64::MAX / PAGE_BYTES,
@@ -117,31 +117,30 @@ impl Scheme {
 /// A file on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileLayout {
-    /// Length, pages; the last one is whole. A file that is being written grows.
+    /// Length, pages; the last page is whole. A file that is being written grows.
     pub pages: u64,
-    /// How it lies there.
+    /// The layout of the file.
     scheme: Scheme,
-    /// Where it begins: a block of the disk, or with ext2 one of its data blocks, counted without what begins the
-    /// groups.
+    /// The first block: a block of the disk, or with ext2 a data block, counted without the overhead of the groups.
     first: u64,
-    /// Files before it in its group.
+    /// Number of files before this one in its group.
     number: u64,
 }
 
-/// Blocks in a row.
+/// Contiguous blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The first one.
+    /// The first block.
     pub block: Block,
-    /// How many pages of the file lie there before something else does.
+    /// The number of contiguous pages of the file from here on.
     pub pages: u64,
 }
 
-/// Lays out files one after the other.
+/// Places files one after the other.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Allocator {
     scheme: Scheme,
-    /// Blocks that are taken.
+    /// The first free block.
     next: u64,
     group: u64,
     number: u64,
@@ -153,7 +152,7 @@ impl Allocator {
         Allocator { scheme, ..Allocator::default() }
     }
 
-    /// The next file; room is left for it up to this length.
+    /// Places the next file, with room up to this length.
     pub fn file(&mut self, pages: u64) -> FileLayout {
         let group = self.scheme.measures().map_or(0, |measures| self.next / measures.group_data());
         self.number = if group == self.group { self.number } else { 0 };
@@ -165,7 +164,7 @@ impl Allocator {
         file
     }
 
-    /// How large the disk has to be, bytes.
+    /// The size that the disk needs, bytes.
     pub fn disk_bytes(&self) -> u64 {
         let end = self.scheme.measures().map_or(self.next, |measures| measures.block_of_data(self.next));
         end * PAGE_BYTES
@@ -173,12 +172,12 @@ impl Allocator {
 }
 
 impl FileLayout {
-    /// A file in one piece.
+    /// A contiguous file.
     pub fn in_one_piece(pages: u64, first_block: Block) -> FileLayout {
         FileLayout { pages, scheme: Scheme::Extents, first: first_block, number: 0 }
     }
 
-    /// Where a page lies, and how many in a row from it on, whether the file has them or not.
+    /// The place of a page, and the number of contiguous pages from there on, whether the file has them or not.
     pub fn place(&self, page: Page) -> Place {
         let Some(measures) = self.scheme.measures() else {
             return Place { block: self.first + page, pages: u64::MAX };
@@ -192,7 +191,7 @@ impl FileLayout {
         Place { block: measures.block_of_data(data), pages: named_together.min(of_group) }
     }
 
-    /// Pointer blocks that lie before a page.
+    /// Pointer blocks before a page.
     fn pointers_before(&self, page: Page) -> u64 {
         let Some(measures) = self.scheme.measures() else { return 0 };
         let Measures { direct, named, fan, .. } = *measures;
@@ -202,16 +201,16 @@ impl FileLayout {
         1 + 1 + fan + 1 + triple / measures.double() + 1 + triple / named + 1
     }
 
-    /// How many pointer blocks a file gets when it grows by this page.
+    /// The number of pointer blocks that a file gets when this page is appended.
     pub fn new_pointers(&self, page: Page) -> usize {
         let before = page.checked_sub(1).map_or(0, |before| self.pointers_before(before));
         (self.pointers_before(page) - before) as usize
     }
 
-    /// The pointer blocks that lead to a page, the outermost first.
+    /// The pointer blocks on the path to a page, the outermost first.
     pub fn pointers(&self, page: Page) -> impl Iterator<Item = Block> + use<> {
         let measures = self.scheme.measures();
-        // The outer ones lie before the first page that they lead to, and before the inner ones that begin there.
+        // An outer block is before the first page below it, and before the inner blocks that begin there.
         let outside = |first: Page, outer: u64| self.first + first + self.pointers_before(first) - outer;
         let named = measures.and_then(|measures| Some((measures, page.checked_sub(measures.direct)?)));
         let levels = named.map_or([None; 3], |(measures, indirect)| {
@@ -230,7 +229,7 @@ impl FileLayout {
         levels.into_iter().flatten()
     }
 
-    /// The block of the inode table that has its inode; `None`: it costs nothing here.
+    /// The block of the inode table that contains the inode; `None`: the inode is not modelled.
     pub fn inode(&self) -> Option<Block> {
         let measures = self.scheme.measures()?;
         let in_table = (RESERVED_INODES + self.number) / measures.inodes;
@@ -243,8 +242,8 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// Where the file's blocks lie, by going through the file as ext2 allocates it: pointer blocks when they are
-    /// first needed. An indirect block names `named` pages, each of the others `fan` blocks.
+    /// The places of the file's blocks in the order in which ext2 allocates them: pointer blocks when they are first
+    /// needed. An indirect block points to `named` pages, each outer block to `fan` blocks.
     fn allocated(
         pages: u64,
         direct: u64,
@@ -279,10 +278,10 @@ mod tests {
     }
 
     #[test]
-    fn blocks_lie_where_ext2_puts_them_one_by_one() {
+    fn places_equal_those_of_block_by_block_allocation() {
         let of_4k = |number| number / 32_252 * 32_768 + 516 + number % 32_252;
         let of_1k = |number| number / 1983 * 2048 + 65 + number % 1983;
-        // Beyond the first triple-indirect group of blocks, and over several block groups.
+        // Beyond the first triple-indirect block, and across several block groups.
         let (pages_4k, pages_1k) = (12 + 1024 + 1024 * 1024 + 3000, 3 + 64 + 64 * 256 + 3000);
         for (scheme, pages, list) in [
             (Scheme::Ext2, pages_4k, allocated(pages_4k, 12, 1024, 1024, of_4k)),
@@ -300,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_ends_where_the_next_page_lies_elsewhere() {
+    fn contiguous_run_ends_before_a_distant_page() {
         let mut allocator = Allocator::new(Scheme::Ext2);
         allocator.file(BLOCKS_4K.group_data() - 700);
         let file = allocator.file(5000);
@@ -315,13 +314,13 @@ mod tests {
             rows.push(pages);
             page += pages;
         }
-        // Twelve direct blocks, then up to the end of the group, then what is left of the indirect block's.
+        // Twelve direct blocks, then the rest of the group, then the rest of the indirect block's pages.
         assert_eq!(rows[0], 12);
         assert!(rows[1] < 1024 && rows[1] + rows[2] == 1024 && rows[3] == 1024, "{rows:?}");
     }
 
     #[test]
-    fn nothing_lies_where_something_else_does() {
+    fn places_never_overlap() {
         let mut allocator = Allocator::new(Scheme::Ext2);
         let files: Vec<FileLayout> = (0..40).map(|index| allocator.file(1 + index * 97)).collect();
         let mut taken = BTreeSet::new();
@@ -340,15 +339,15 @@ mod tests {
         let mut allocator = Allocator::new(Scheme::Ext2);
         let files: Vec<FileLayout> = (0..40).map(|_| allocator.file(1)).collect();
         let inodes: Vec<Block> = files.iter().filter_map(FileLayout::inode).collect();
-        // The eleventh of the first block, then whole blocks.
+        // The eleventh inode of the first block, then whole blocks.
         assert_eq!([inodes[0], inodes[4], inodes[5], inodes[20], inodes[21], inodes[39]], [4, 4, 5, 5, 6, 7]);
-        // A file of the next group has its inode there.
+        // A file of the next group has its inode in that group.
         allocator.file(BLOCKS_4K.group_data());
         assert_eq!(allocator.file(1).inode(), Some(BLOCKS_4K.group + 4));
     }
 
     #[test]
-    fn extents_lie_in_one_piece_and_cost_nothing() {
+    fn extents_are_contiguous_without_metadata() {
         let mut allocator = Allocator::new(Scheme::Extents);
         let (first, second) = (allocator.file(300), allocator.file(1));
         assert_eq!(first.place(299).block, 299);

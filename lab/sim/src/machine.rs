@@ -38,13 +38,13 @@ pub use writeback::DirtyLimits;
 pub struct Costs {
     /// Copy of a page out of the cache.
     pub copy_per_page_ns: f64,
-    /// A call, without copying.
+    /// A system call, without copying.
     pub call_ns: f64,
     /// A fault.
     pub fault_ns: f64,
     /// Adding a page to the cache and requesting it from the disk.
     pub request_per_page_ns: f64,
-    /// Copy of a page from the disk to memory by the processor (programmed input); 0: by DMA.
+    /// Copy of a page from the disk to memory by the processor (programmed input); 0: the disk uses DMA.
     pub pio_per_page_ns: f64,
 }
 
@@ -55,7 +55,7 @@ pub struct Settings {
     pub costs: Costs,
     /// The time slice of a process while others wait for the processor, nanoseconds.
     pub slice_ns: u64,
-    /// Cached pages around a fault that the fault maps; 1: only the page itself.
+    /// Cached pages that a fault maps around the faulting page; 1: only the page itself.
     pub fault_around_pages: u64,
     /// When dirty pages are written to the disk.
     pub dirty: DirtyLimits,
@@ -73,11 +73,11 @@ enum Doing {
         file: FileId,
     },
     Write(Write),
-    /// Waits until a file is on the disk.
+    /// Waits until all pages of a file are written.
     Sync {
         file: FileId,
     },
-    /// The rest of the operation.
+    /// Computes for the rest of the operation.
     Compute {
         left_ns: u64,
     },
@@ -87,7 +87,7 @@ enum Doing {
 pub struct Program {
     /// Its operations.
     pub ops: Ops,
-    /// Its own work on each page that it reads or touches, nanoseconds.
+    /// The program's own work on each page that it reads or touches, nanoseconds.
     pub user_per_page_ns: f64,
 }
 
@@ -95,14 +95,14 @@ struct Process {
     ops: Ops,
     user_per_page_ns: f64,
     doing: Option<Doing>,
-    /// Requests that must be submitted before it continues.
+    /// Requests that must be submitted before the process continues.
     requests: VecDeque<Request>,
     /// The open file of these requests.
     asks_for: OpenId,
     waits_since_ns: u64,
     waits_for: Option<(OpenId, FileId, Page)>,
     waits_for_writeback: bool,
-    /// Whether it was woken because the queue has room, and has not submitted yet.
+    /// Whether the machine woke the process for room in the queue, and the process has not submitted yet.
     has_turn: bool,
 }
 
@@ -111,7 +111,7 @@ enum Submitted {
     All,
     /// The queue is full.
     NoRoom,
-    /// The block with the place of the next page has not arrived.
+    /// The block that contains the place of the next page has not arrived.
     Needs(Block),
 }
 
@@ -132,7 +132,7 @@ pub struct Machine {
     waiting: BTreeMap<(FileId, Page), Vec<usize>>,
     waiting_for_room: VecDeque<usize>,
     sleeping: BinaryHeap<std::cmp::Reverse<(u64, usize)>>,
-    /// Pages that were evicted unused, each with a number, and in which order.
+    /// Pages that were evicted unused, each with a number.
     ghosts: FxHashMap<(FileId, Page), u64>,
     ghosts_in_order: VecDeque<((FileId, Page), u64)>,
     next_ghost: u64,
@@ -141,12 +141,12 @@ pub struct Machine {
     moved_until_ns: u64,
     /// The activity of the processor, which programmed input interrupts.
     at_work: AtWork,
-    /// Programs' work that is less than a nanosecond and not yet counted.
+    /// The programs' work below a nanosecond that is not yet counted.
     user_rest_ns: f64,
     evicted: Vec<Evicted>,
     /// Processes that have not ended.
     alive: BTreeSet<usize>,
-    /// Requests without a waiting process that wait for the block with the places of their pages.
+    /// Requests that no process waits for. They need a block that contains the places of their pages.
     deferred: BTreeMap<Block, Vec<(OpenId, VecDeque<Request>)>>,
     /// The end of the last read of each open file, bytes.
     positions: Vec<u64>,
@@ -200,7 +200,7 @@ impl Machine {
         self.run_to_end().counters
     }
 
-    /// Runs all processes to their ends, and reports each call and access in the order of their ends.
+    /// Runs all processes to their ends, and returns each call and access in the order of their ends.
     pub fn run_with_calls(mut self) -> (Counters, Vec<Finished>) {
         self.finished = Some(Vec::new());
         let machine = self.run_to_end();
@@ -214,7 +214,7 @@ impl Machine {
             match self.ready.pop_front() {
                 Some(process) => self.run_slice(process),
                 None => {
-                    // A waiting process waits for one of these.
+                    // A waiting process waits for one of the events.
                     let Some(next_ns) = self.next_event_ns() else {
                         unreachable!("processes wait for nothing");
                     };
@@ -262,7 +262,6 @@ impl Machine {
                 DiskOp::Read => self.arrived(&done),
                 DiskOp::Write => done.ranges.iter().for_each(|range| self.written(range)),
             }
-            // There is room for a request now.
             self.wake_for_room();
             self.write_back();
         }
@@ -271,7 +270,7 @@ impl Machine {
         }
     }
 
-    /// With programmed input the processor moves the data that has arrived, whichever process was running; the disk
+    /// With programmed input the processor moves the data that has arrived, whichever process is running. The disk
     /// continues afterwards.
     fn move_by_processor(&mut self) -> u64 {
         let per_page_ns = self.settings.costs.pio_per_page_ns;
@@ -343,7 +342,7 @@ impl Machine {
         }
     }
 
-    /// Fractions of a nanosecond are carried over, so that the same work takes the same time in any division.
+    /// Carries fractions of a nanosecond over, so that the same work takes the same time in any division.
     fn user(&mut self, time_ns: f64) {
         self.at_work = AtWork::User;
         let time_ns = time_ns + self.user_rest_ns;
@@ -358,9 +357,9 @@ impl Machine {
         self.counters.system_ns += time_ns as u64;
     }
 
-    /// The process runs until the machine has to process events. If the process had the turn to use the queue, or has
-    /// added requests, and the queue has room left, the next process that waits for room may try: no other event
-    /// would wake it.
+    /// Runs the process until the machine has to process events. A process that had the turn to use the queue, or has
+    /// added requests, can leave room in the queue. Then the next process that waits for room may try: no other event
+    /// would wake that process.
     fn step(&mut self, process: usize, end_ns: u64) -> Step {
         let tries = self.processes[process].has_turn || !self.processes[process].requests.is_empty();
         let step = self.go_on(process, end_ns);
@@ -410,8 +409,8 @@ impl Machine {
         }
     }
 
-    /// Time of the next event: a request is complete, the disk's time slice goes to another reader, a sleep ends, dirty pages are old
-    /// enough.
+    /// Time of the next event: a request completes, the disk's time slice passes to another reader, a sleep ends, or
+    /// dirty pages expire.
     fn next_event_ns(&self) -> Option<u64> {
         let done = self.world.queue.next_done_ns();
         let wakes = self.sleeping.peek().map(|std::cmp::Reverse((at_ns, _))| *at_ns);
@@ -426,15 +425,15 @@ impl Machine {
         self.counters.wait_ns += wait_ns;
         if file == METADATA {
             self.counters.metadata_wait_ns += wait_ns;
-            // The requests that need it are submitted next.
+            // The requests that need this block are submitted next.
             self.world.cache.use_pages(METADATA, page, 1, Use::Again);
         } else if self.wants.waits {
             self.tell(&Event::Waited { open, file, page, wait_ns });
         }
     }
 
-    /// Submits the remaining requests; false: the process waits for room in the queue, or for the block with the place of the next
-    /// page.
+    /// Submits the remaining requests. False: the process waits for room in the queue, or for the block that contains
+    /// the place of the next page.
     fn submit_for(&mut self, process: usize) -> bool {
         if self.processes[process].requests.is_empty() {
             return true;
@@ -467,7 +466,7 @@ impl Machine {
         self.world.cache.pin(file, page);
     }
 
-    /// A call or access has ended.
+    /// Ends a call or access.
     fn finish(&mut self, process: usize, call: Call, began_ns: u64) {
         let ended_ns = self.world.now_ns;
         self.processes[process].doing = None;
@@ -482,7 +481,8 @@ impl Machine {
     fn wait_for_room(&mut self, process: usize) {
         self.world.queue.unplug(self.world.now_ns);
         self.counters.queue_waits += 1;
-        // A process that waits for room for all of its requests stays first: others would use up the room piece by piece.
+        // A process that waits for room for all of its requests stays first. Otherwise others would use up the room
+        // piece by piece.
         let asks = &self.processes[process];
         let for_all = asks.requests.front().is_some_and(|request| request.when_full == WhenFull::WaitForAll);
         if asks.has_turn && for_all {

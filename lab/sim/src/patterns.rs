@@ -1,88 +1,88 @@
-//! The ways in which programs go through files.
+//! The access patterns of programs.
 
 use crate::workload::{Mapped, Op, Ops};
 pub use ahead_model::random::SplitMix64 as Chance;
 use ahead_policy::{Advice, FileId, OpenId, PAGE_BYTES};
 
-/// A way through a file.
+/// An access pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pattern {
     /// From front to back.
     Sequential,
-    /// From back to front, each block forwards.
+    /// From back to front, each block from its first page on.
     Backward,
     /// A block, a gap, a block.
     Stride,
-    /// Several readers, each with its part of the file, in turn through one opening.
+    /// Several readers of separate parts of the file, in turn through one opening.
     Interleaved,
-    /// The same, each reader from back to front.
+    /// The same with each reader from back to front.
     InterleavedBackward,
-    /// Blocks in no order, each once or more.
+    /// Blocks at random. A block can occur more than once.
     Random,
-    /// Ascending, but most blocks are left out.
+    /// Ascending, with most blocks left out.
     Sparse,
-    /// Nine blocks in a row, then one somewhere.
+    /// Nine blocks in a row, then one at a random place.
     Mixed,
-    /// Writes a new file from front to back; a further pass writes over it.
+    /// Writes a new file from front to back. A further pass overwrites the file.
     Write,
-    /// Reads a block, works on it, goes back, writes it; from front to back (Bonnie's rewrite).
+    /// Reads a block, processes the data, goes back and writes the block; from front to back (Bonnie's rewrite).
     Rewrite,
 }
 
 impl Pattern {
-    /// Whether it writes.
+    /// Whether the pattern writes.
     pub fn writes(self) -> bool {
         matches!(self, Pattern::Write | Pattern::Rewrite)
     }
 }
 
-/// What one stream does. Lengths and numbers of 0 count as 1: nothing would come to an end by steps of nothing.
+/// The work of one stream. Lengths and numbers of 0 count as 1: a stream with steps of length 0 would never end.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stream {
-    /// The way.
+    /// The access pattern.
     pub pattern: Pattern,
-    /// Its number of opening and file.
+    /// The number of the stream's opening and file.
     pub id: u32,
     /// Length of the file, pages.
     pub file_pages: u64,
-    /// A block, pages; the last one of the file may be shorter.
+    /// Length of a block, pages; the last block of the file may be shorter.
     pub block_pages: u64,
-    /// What one call reads of a block, bytes; the last one of a block may be shorter. A mapping is touched page by
+    /// Length of a call within a block, bytes; the last call of a block may be shorter. A mapping is touched page by
     /// page.
     pub call_bytes: u64,
-    /// From one block's beginning to the next one's, pages; for [`Pattern::Stride`].
+    /// From the start of one block to the start of the next, pages; for [`Pattern::Stride`].
     pub stride_pages: u64,
     /// Readers of [`Pattern::Interleaved`] and [`Pattern::InterleavedBackward`].
     pub readers: u64,
-    /// A pass ends after this number of blocks, if there are more.
+    /// The limit on blocks in a pass.
     pub most_blocks: u64,
-    /// How often.
+    /// The number of passes.
     pub passes: u64,
-    /// Through a mapping instead of by calls.
+    /// Whether the stream uses a mapping instead of calls.
     pub mapped: bool,
-    /// What it says of its use: of the file (`posix_fadvise`) whenever it has opened it, or of the mapping.
+    /// Advice: for the file (`posix_fadvise`) after each open, or for the mapping.
     pub advice: Advice,
-    /// The mapping wants huge pages (`MADV_HUGEPAGE`).
+    /// Whether the mapping requests huge pages (`MADV_HUGEPAGE`).
     pub huge: bool,
-    /// The mapping holds a program (`VM_EXEC`).
+    /// Whether the mapping contains a program (`VM_EXEC`).
     pub executable: bool,
     /// The program's work on each page, nanoseconds.
     pub user_per_page_ns: f64,
     /// The program's work after each block, nanoseconds.
     pub compute_ns: u64,
-    /// It sleeps so long after each block, nanoseconds.
+    /// The program's sleep after each block, nanoseconds.
     pub sleep_ns: u64,
-    /// It opens and closes the file in each pass.
+    /// Whether the stream opens and closes the file in each pass.
     pub reopens: bool,
-    /// At the end of each pass it waits until what it wrote is on the disk.
+    /// Whether the stream waits at the end of each pass until its writes are on the disk.
     pub syncs: bool,
-    /// Where chance begins.
+    /// The seed of the random numbers.
     pub seed: u64,
 }
 
 impl Stream {
-    /// A plain reader: once from front to back, by calls that each read a block, and no work on what it reads.
+    /// A plain reader: one pass from front to back, one call for each block, and no work on the data.
     pub fn reader(file_pages: u64, block_pages: u64) -> Stream {
         Stream {
             pattern: Pattern::Sequential,
@@ -111,7 +111,7 @@ impl Stream {
         self.file_pages.div_ceil(self.block_pages)
     }
 
-    /// The first block of the `reader`th part of the file: parts differ by a block at most.
+    /// The first block of the `reader`th part of the file. The lengths of the parts differ by at most one block.
     fn part(&self, reader: u64) -> u64 {
         let blocks = self.blocks();
         reader * (blocks / self.readers) + reader.min(blocks % self.readers)
@@ -128,7 +128,7 @@ impl Stream {
                 let first = index.checked_mul(self.stride_pages)?;
                 (first < self.file_pages).then_some(first)
             }
-            // Those whose part is longer come first: whatever the round, each of these readers has a block left.
+            // The readers with longer parts come first: in every round each of these readers has a block left.
             Pattern::Interleaved if index < blocks => page(self.part(index % self.readers) + index / self.readers),
             Pattern::InterleavedBackward if index < blocks => {
                 page(self.part(index % self.readers + 1) - index / self.readers - 1)
@@ -136,7 +136,7 @@ impl Stream {
             Pattern::Interleaved | Pattern::InterleavedBackward => None,
             Pattern::Random => (index < blocks).then(|| chance.below(blocks) * self.block_pages),
             Pattern::Sparse => {
-                // One in four, more or less.
+                // One block in four on average.
                 let block = 4 * index + chance.below(4);
                 page(block)
             }
@@ -145,7 +145,7 @@ impl Stream {
         }
     }
 
-    /// How many steps it takes at most: accesses to pages, calls, slices of computing.
+    /// The limit on steps: accesses to pages, calls, slices of computing.
     pub fn steps(&self, slice_ns: u64) -> u64 {
         let Stream { block_pages, call_bytes, .. } = self.at_least_one();
         let per_block =
@@ -159,7 +159,7 @@ impl Stream {
             .saturating_mul(writes_too)
     }
 
-    /// Most jumps to a place that does not follow from the place before.
+    /// The limit on jumps to a place that does not follow the previous one.
     pub fn jumps(&self) -> u64 {
         match self.pattern {
             Pattern::Random | Pattern::Sparse | Pattern::Mixed => {
@@ -169,7 +169,7 @@ impl Stream {
         }
     }
 
-    /// Its operations.
+    /// The operations of the stream.
     pub fn ops(self) -> Ops {
         let (stream, chance) = (self.at_least_one(), self.chance(0));
         Box::new(StreamOps { stream, pass: 0, index: 0, chance, next: Next::Begin })
@@ -190,14 +190,14 @@ impl Stream {
     }
 }
 
-/// What a stream does next.
+/// The next operation of a stream.
 #[derive(Clone, Copy, Debug)]
 enum Next {
-    /// A pass begins.
+    /// The start of a pass.
     Begin,
     Advise,
     Block,
-    /// Of the block up to `end`: the call at `at`, of which `done` operations are done.
+    /// In the block up to `end`: the call at `at`, of which `done` operations are executed.
     Call {
         at: u64,
         end: u64,
@@ -209,20 +209,20 @@ enum Next {
     Close,
 }
 
-/// The operations of a stream, one after the other.
+/// The operations of a stream, in order.
 #[derive(Clone, Debug)]
 struct StreamOps {
     stream: Stream,
     pass: u64,
-    /// Blocks of the pass that were begun.
+    /// Blocks of the pass that were started.
     index: u64,
     chance: Chance,
     next: Next,
 }
 
 impl StreamOps {
-    /// One operation of a call; after the last of them it is the next call's turn. The work on what is made comes
-    /// before it is written; that on what is read, the process does as it goes.
+    /// One operation of a call. After its last operation the next call follows. The work on written data comes before
+    /// the write. The process does the work on read data during the read.
     fn call(&mut self, at: u64, end: u64, done: u8) -> Op {
         let stream = &self.stream;
         let (open, file, offset_bytes) = (OpenId(stream.id), FileId(stream.id), at);
@@ -334,17 +334,17 @@ mod tests {
     }
 
     #[test]
-    fn each_pattern_goes_its_way() {
+    fn each_pattern_visits_its_places() {
         assert_eq!(places(Pattern::Sequential, u64::MAX), [0, 4, 8, 12, 16, 20]);
         assert_eq!(places(Pattern::Backward, u64::MAX), [20, 16, 12, 8, 4, 0]);
         assert_eq!(places(Pattern::Stride, u64::MAX), [0, 8, 16]);
         let long = |pattern| places_of(Stream { file_pages: 4000, ..stream(pattern) });
         let (sparse, mixed, random) = (long(Pattern::Sparse), long(Pattern::Mixed), long(Pattern::Random));
-        // One block in each four, always farther on.
+        // One block in each four, always ascending.
         assert_eq!(sparse.len(), 250);
         assert!(sparse.iter().enumerate().all(|(at, page)| page / 16 == at as u64) && sparse.is_sorted());
         assert!(sparse.windows(2).any(|two| two[1] - two[0] != 16), "random");
-        // Nine tenths follow each other, the tenth is anywhere.
+        // Nine tenths follow the previous block, one tenth is at a random place.
         let follow = mixed.windows(2).filter(|two| two[1] == two[0] + 4).count();
         assert!((790..=900).contains(&(follow * 1000 / mixed.len())), "{follow} of {}", mixed.len());
         assert!(random.len() == 1000 && random.iter().all(|page| page % 4 == 0 && *page < 4000));
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn who_writes_does_so_call_by_call() {
+    fn writing_patterns_write_call_by_call() {
         let (open, file) = (OpenId(0), FileId(0));
         let write = |offset_bytes, length_bytes| Op::Write { open, file, offset_bytes, length_bytes };
         let base = Stream { mapped: false, file_pages: 4, call_bytes: 10_000, ..stream(Pattern::Write) };
@@ -401,9 +401,9 @@ mod tests {
         assert_eq!(advised.ops().filter(said).count(), 12);
     }
 
-    /// Regression: zero blocks, zero readers and calls without bytes caused divisions by zero or loops without end.
+    /// Regression: zero blocks, zero readers and calls without bytes caused divisions by zero or endless loops.
     #[test]
-    fn steps_of_nothing_are_steps_of_one() {
+    fn zero_lengths_count_as_one() {
         for pattern in [Pattern::Sequential, Pattern::Stride, Pattern::Interleaved, Pattern::Rewrite] {
             let none = Stream { pattern, stride_pages: 0, readers: 0, ..Stream::reader(3, 0) };
             assert!(none.ops().count() > 3 && none.steps(0) > 3, "{pattern:?}");
@@ -416,10 +416,10 @@ mod tests {
         assert_eq!(places(Pattern::InterleavedBackward, u64::MAX), [8, 20, 4, 16, 0, 12]);
     }
 
-    /// Whatever the length of a block: each page once, also those behind the last whole block, and whole parts for all
-    /// readers.
+    /// For every block length: the patterns read each page once, including those behind the last whole block, and all
+    /// readers get whole parts.
     #[test]
-    fn the_end_of_the_file_is_read_though_the_block_does_not_divide_it() {
+    fn file_is_read_to_its_end_with_a_partial_last_block() {
         for pattern in [Pattern::Sequential, Pattern::Backward, Pattern::Interleaved, Pattern::InterleavedBackward] {
             for (file_pages, block_pages, readers) in [(256, 192, 1), (256, 25, 3), (24, 5, 2), (24, 24, 1), (7, 2, 4)]
             {

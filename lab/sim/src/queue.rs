@@ -1,15 +1,15 @@
-//! The request queue of a disk: what waits, in which order it goes, what is merged, and when it is served.
+//! The request queue of a disk: the waiting requests, their order, their merging and the time of their service.
 //!
 //! ```text
 //!     add ─▶ plug (one call's requests, merged) ─▶ waiting (merged, sorted by place) ─▶ disk ─▶ done
 //!                                                   at most `limit`, then: full
 //! ```
 //!
-//! `mq-deadline` serves requests upwards and continues at the lowest place, but a request that waits longer than
-//! the deadline goes first. Reads go before writes, which get a turn after two batches of reads. `c-scan` (Linux up
-//! to 2.4) takes reads and writes alike, in the order of their places. `cfq` gives each process a time slice.
-//! `none` takes them in the order of their arrival. The queue hands as many requests to the disk as the disk serves
-//! at once. Writes alone may fill only a part of the queue, so that a reader always finds room.
+//! `mq-deadline` serves requests upwards and continues at the lowest place. A request that waits longer than the
+//! deadline goes first. Reads go before writes; writes get a turn after two batches of reads. `c-scan` (Linux up to
+//! 2.4) serves reads and writes alike, in the order of their places. `cfq` gives each process a time slice. `none`
+//! serves requests in the order of their arrival. The queue gives the disk as many requests as the disk serves at once.
+//! Writes alone can fill only a part of the queue, so that a reader always finds room.
 
 use ahead_device::{Device, Model, Op, Request};
 use ahead_policy::{FileId, Page};
@@ -24,28 +24,28 @@ use sorted::Sorted;
 
 /// A read that waits longer goes first (mq-deadline: `read_expire` 500 ms).
 const READ_DEADLINE_NS: u64 = 500_000_000;
-/// Likewise a write (`write_expire` 5 s).
+/// The same limit for a write (`write_expire` 5 s).
 const WRITE_DEADLINE_NS: u64 = 5_000_000_000;
-/// Requests of one kind that go before the other one is looked at again (`fifo_batch`).
+/// Requests of one kind in a row before the queue considers the other kind (`fifo_batch`).
 const BATCH: u32 = 16;
-/// Batches of reads that go while writes wait (`writes_starved`).
+/// Batches of reads that are served while writes wait (`writes_starved`).
 const WRITES_STARVED: u32 = 2;
 
-/// In which order requests go.
+/// The order in which requests are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheduler {
-    /// As they come.
+    /// By arrival.
     None,
     /// By place, reads first, with a deadline (mq-deadline).
     Deadline,
-    /// By place, reads and writes alike (the elevator of Linux up to 2.4, without its bound on overtaking).
+    /// By place, reads and writes alike (the elevator of Linux up to 2.4, without its limit on overtaking).
     CScan,
     /// A time slice for each process (CFQ).
     Cfq,
 }
 
 impl Scheduler {
-    /// All of them by name, as Linux names them where it does.
+    /// All schedulers by name; the names are those of Linux where Linux has the scheduler.
     pub const NAMED: [(&str, Scheduler); 4] = [
         ("none", Scheduler::None),
         ("mq-deadline", Scheduler::Deadline),
@@ -54,26 +54,26 @@ impl Scheduler {
     ];
 }
 
-/// Pages of a file.
+/// Consecutive pages of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     /// The file.
     pub file: FileId,
     /// The first page.
     pub first: Page,
-    /// How many.
+    /// The number of pages.
     pub pages: u64,
-    /// The process in whose time slice it goes, identified by the file that it reads: that file itself, except for
-    /// a block that holds the places of a file's pages.
+    /// The process whose time slice the request uses, identified by the file that the process reads. For a block that
+    /// contains the places of a file's pages, that file; otherwise `file`.
     pub asker: FileId,
 }
 
-/// What came of adding a request.
+/// The result of adding a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Added {
-    /// It is in the queue, by itself or as a part of another one.
+    /// The request is in the queue, alone or merged with another one.
     Yes,
-    /// There is no room.
+    /// The queue is full.
     Full,
 }
 
@@ -83,13 +83,13 @@ struct Waiting {
     offset_bytes: u64,
     length_bytes: u64,
     since_ns: u64,
-    /// When it was let go to the disk.
+    /// The time at which the request was unplugged.
     unplugged_ns: u64,
     ranges: Vec<Range>,
 }
 
 impl Waiting {
-    /// In whose time slice it goes.
+    /// The process whose time slice the request uses.
     fn asker(&self) -> FileId {
         self.ranges.first().map_or(FileId::default(), |range| range.asker)
     }
@@ -102,31 +102,31 @@ impl Waiting {
 /// A request that was served.
 #[derive(Clone, Debug)]
 pub struct Done {
-    /// When.
+    /// The time of completion.
     pub at_ns: u64,
-    /// What for.
+    /// The pages.
     pub ranges: Vec<Range>,
     /// Reading or writing.
     pub op: Op,
 }
 
-/// What the disk has done.
+/// The work of the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Served {
-    /// Requests.
+    /// Number of requests.
     pub requests: u64,
-    /// Bytes of them.
+    /// Number of bytes.
     pub bytes: u64,
-    /// Of the requests: writes.
+    /// Number of write requests, included in `requests`.
     pub write_requests: u64,
-    /// Of the bytes: written.
+    /// Number of bytes written, included in `bytes`.
     pub write_bytes: u64,
-    /// Time that it was busy, nanoseconds.
+    /// Time in which the disk was busy, nanoseconds.
     pub busy_ns: u64,
-    /// Sum of the times that all requests were in the queue or served, nanoseconds; divided by the duration of the
-    /// run it is the average number of requests.
+    /// Sum over all requests of the time in the queue or in service, nanoseconds. Divided by the duration of the run,
+    /// this is the average number of requests.
     pub queued_ns: u64,
-    /// How often the arm moved.
+    /// Number of movements of the arm.
     pub seeks: u64,
 }
 
@@ -143,7 +143,8 @@ pub struct Queue {
     next_id: u64,
     reads: Sorted,
     writes: Sorted,
-    /// What goes now, how many of it have gone in a row, and how often reads went while writes waited.
+    /// The kind of requests served now, the number served in a row, and the number of read batches served while writes
+    /// waited.
     direction: Op,
     batch: u32,
     starved: u32,
@@ -184,8 +185,8 @@ impl Queue {
         }
     }
 
-    /// The same, but where processes take turns (CFQ) and others wait, a request goes to the disk so long after the one
-    /// before it was done, nanoseconds.
+    /// The same queue with a turnaround time. If processes take turns (CFQ) and others wait, a request reaches the disk
+    /// this time after the completion of the previous request, nanoseconds.
     pub fn with_turnaround(self, turnaround_ns: u64) -> Queue {
         Queue { turnaround_ns, ..self }
     }
@@ -195,23 +196,23 @@ impl Queue {
         self.longest_bytes
     }
 
-    /// Most requests that wait.
+    /// The limit on waiting requests.
     pub fn limit(&self) -> u32 {
         self.limit as u32
     }
 
-    /// Requests that wait or are being served.
+    /// Requests that are waiting or in service.
     pub fn requests(&self) -> u32 {
         (self.plug.len() + self.reads.len() + self.writes.len() + self.in_service.len()) as u32
     }
 
-    /// Whether there is room for a write: three quarters of the queue may be taken up when one comes (`dd_limit_depth`
-    /// of mq-deadline; in Linux 2.2 and 2.4 it was two thirds).
+    /// Whether there is room for a write. A write is accepted while less than three quarters of the queue are taken
+    /// (`dd_limit_depth` of mq-deadline; in Linux 2.2 and 2.4 the limit was two thirds).
     pub fn takes_writes(&self) -> bool {
         u64::from(self.requests()) < (self.limit as u64 * 3 / 4).max(1)
     }
 
-    /// What was served so far.
+    /// The work of the disk until now.
     pub fn account(&self) -> Served {
         self.account
     }
@@ -223,7 +224,7 @@ impl Queue {
         self.counted_until_ns += passed_ns;
     }
 
-    /// Adds a request to the plug, merged with the one before it if it continues it.
+    /// Adds a request to the plug. A request that continues the previous one is merged with it.
     pub fn add(&mut self, op: Op, offset_bytes: u64, range: Range, length_bytes: u64, now_ns: u64) -> Added {
         if let Some(last) = self.plug.last_mut()
             && last.op == op
@@ -250,7 +251,7 @@ impl Queue {
         Added::Yes
     }
 
-    /// Adds the rest of something that did find room.
+    /// Adds the rest of a folio whose first part found room.
     pub fn add_beyond(&mut self, op: Op, offset_bytes: u64, range: Range, length_bytes: u64, now_ns: u64) {
         self.count_queued(now_ns);
         self.plug.push(Waiting {
@@ -263,13 +264,13 @@ impl Queue {
         });
     }
 
-    /// How many pages come with the next request that is done.
+    /// The number of pages in the next request to complete.
     pub fn next_done_pages(&self) -> Option<u64> {
         let Reverse((_, id)) = self.in_service.peek()?;
         self.served.get(id).map(|request| request.ranges.iter().map(|range| range.pages).sum())
     }
 
-    /// Lets what was plugged go to the disk.
+    /// Releases the plugged requests to the disk.
     pub fn unplug(&mut self, now_ns: u64) {
         self.count_queued(now_ns);
         for mut request in std::mem::take(&mut self.plug) {
@@ -283,13 +284,13 @@ impl Queue {
         self.dispatch(now_ns);
     }
 
-    /// When the next request is done.
+    /// The time of the next completion.
     pub fn next_done_ns(&self) -> Option<u64> {
         self.in_service.peek().map(|Reverse((end_ns, _))| *end_ns)
     }
 
-    /// Takes the next request that is done at that time, and lets others go to the disk; `free_ns`: when the disk may
-    /// take them up.
+    /// Takes the next request that has completed by `now_ns`, and dispatches further requests. `free_ns`: the time at
+    /// which the disk can start them.
     pub fn take_done(&mut self, now_ns: u64, free_ns: u64) -> Option<Done> {
         if self.next_done_ns()? > now_ns {
             return None;
@@ -309,13 +310,13 @@ impl Queue {
         Some(Done { at_ns, ranges: request.ranges, op: request.op })
     }
 
-    /// When the disk is no longer kept idle for one process while others wait.
+    /// The time at which the disk stops idling for one process while others wait.
     pub fn next_turn_ns(&self) -> Option<u64> {
         let others_wait = self.reads.len() + self.writes.len() > 0;
         self.slices.idle_until_ns().filter(|_| others_wait && self.in_service.is_empty())
     }
 
-    /// Takes note that it is so late.
+    /// Dispatches requests if the idle time of the disk has ended.
     pub fn turn_at(&mut self, now_ns: u64) {
         if self.next_turn_ns().is_some_and(|at_ns| at_ns <= now_ns) {
             self.dispatch(now_ns);
@@ -329,13 +330,13 @@ impl Queue {
         }
     }
 
-    /// Merges with a request that waits; gives it back if there is none.
+    /// Merges the request with a waiting one. Returns the request if none fits.
     fn merged(&mut self, request: Waiting) -> Option<Waiting> {
         let longest_bytes = self.longest_bytes;
         self.sorted(request.op).merged(request, longest_bytes)
     }
 
-    /// Whether a read or a write goes next; `None`: nothing waits.
+    /// Whether a read or a write is next; `None`: no request waits.
     fn next_op(&mut self) -> Option<Op> {
         match (self.reads.oldest(), self.writes.oldest()) {
             (None, None) => None,
@@ -351,7 +352,7 @@ impl Queue {
         }
     }
 
-    /// How soon the head comes by: upwards from where it is, then from the lowest place.
+    /// The distance to the head: upwards from its position, then from the lowest place.
     fn distance(&self, sorted: &Sorted) -> (bool, u64) {
         let (wraps, next) = match sorted.upwards(self.head_bytes) {
             Some(next) => (false, Some(next)),
@@ -360,7 +361,7 @@ impl Queue {
         (wraps, next.map_or(u64::MAX, |(place, _)| place))
     }
 
-    /// The request that goes next, taken out.
+    /// Removes and returns the next request to serve.
     fn take_next(&mut self, now_ns: u64) -> Option<(u64, Waiting)> {
         if self.scheduler == Scheduler::Cfq
             && let Some(next) = self.take_in_slice(now_ns)
@@ -383,8 +384,8 @@ impl Queue {
         Some((id, sorted.remove(id)?))
     }
 
-    /// A read of the process whose slice it is; `Some(None)`: the disk is kept idle for that process; `None`: no
-    /// process reads.
+    /// A read of the process that has the slice. `Some(None)`: the disk idles for that process. `None`: no process
+    /// reads.
     fn take_in_slice(&mut self, now_ns: u64) -> Option<Option<(u64, Waiting)>> {
         match self.slices.next(&self.reads.askers(), now_ns) {
             Some(who) => {
@@ -395,8 +396,8 @@ impl Queue {
         }
     }
 
-    /// Whether reads or writes go next when both wait: first the current batch ends; then reads go, but writes
-    /// after a fixed number of batches of reads.
+    /// Whether reads or writes are next when both wait. The current batch ends first. Then reads follow, but writes
+    /// after a fixed number of read batches.
     fn turn(&mut self) -> Op {
         let going = if self.direction == Op::Read { &self.reads } else { &self.writes };
         if self.batch < BATCH && going.upwards(self.head_bytes).is_some() {
@@ -416,7 +417,7 @@ impl Queue {
             && let Some((id, request)) = self.take_next(now_ns)
         {
             let (op, offset_bytes, length_bytes) = (request.op, request.offset_bytes, request.length_bytes);
-            // A completion may be taken note of later than it was: nothing is served before it was there.
+            // The machine can process a completion late. No request is served before it was added.
             let at_ns = now_ns.max(request.unplugged_ns);
             let served = self.device.submit(&Request { op, offset_bytes, length_bytes }, at_ns);
             self.head_bytes = request.end_bytes();

@@ -1,20 +1,21 @@
-//! What programs did once, to be done again: the seam for recorded workloads.
+//! Recorded operations of programs for a later run: the seam for recorded workloads.
 //!
-//! This crate reads no recordings. Who loads a scenario passes [`Recordings`], which makes of a file what programs did:
-//! operations of each program, in their order, with files and openings numbered from 0, and how long each file is.
+//! This crate reads no recordings. The caller that loads a scenario passes [`Recordings`], which reads a file. The
+//! result is the operations of each program, in order, with files and openings numbered from 0, and the length of each
+//! file.
 
 use crate::workload::{Mapped, Op};
 use ahead_policy::{FileId, OpenId, PAGE_BYTES};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Most openings of a recording: the machine keeps a table of them.
+/// The limit on openings of a recording: the machine keeps a table of them.
 const MOST_OPENS: u32 = 1 << 20;
 
-/// Kinds of recordings that a scenario may name.
+/// The kinds of recordings that a scenario can name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordingKind {
-    /// A profile of `ahead record`: what a program's start used, and in which order.
+    /// A profile of `ahead record`: the pages that a program's start used, in order.
     Profile,
     /// A raw trace: every access.
     Trace,
@@ -24,11 +25,11 @@ pub enum RecordingKind {
 pub trait Recordings {
     /// Reads the file at `path`.
     ///
-    /// Errors: why not, in one line.
+    /// Errors: the reason, in one line.
     fn load(&self, kind: RecordingKind, path: &Path) -> Result<Recording, String>;
 }
 
-/// Reads none: for scenarios whose workloads are all patterns.
+/// Reads no recording: for scenarios whose workloads are all patterns.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoRecordings;
 
@@ -38,28 +39,28 @@ impl Recordings for NoRecordings {
     }
 }
 
-/// What programs did.
+/// The recorded operations of programs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recording {
-    /// How long each file is, pages. They lie on the disk in this order.
+    /// The length of each file, pages. The files are on the disk in this order.
     pub file_pages: Vec<u64>,
     /// The operations of each program.
     pub programs: Vec<Arc<[Op]>>,
 }
 
-/// How a recording is done again.
+/// The way in which a recording is executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Manner {
-    /// Pages are touched through a mapping, not read by calls.
+    /// Whether pages are touched through a mapping instead of read by calls.
     pub mapped: bool,
-    /// What one call reads at most, bytes.
+    /// The limit on the length of a call, bytes.
     pub call_bytes: u64,
 }
 
 impl Recording {
-    /// Whether its operations name files and openings that there are, and the files fit on a disk.
+    /// Checks that the operations name existing files and openings, and that the files fit on a disk.
     ///
-    /// Errors: the first that do not.
+    /// Errors: the first mismatch.
     pub fn check(&self) -> Result<(), String> {
         let most_pages = ahead_device::MAX_CAPACITY_BYTES / PAGE_BYTES;
         if self.file_pages.iter().fold(0, |sum: u64, pages| sum.saturating_add(*pages)) > most_pages {
@@ -77,13 +78,13 @@ impl Recording {
         Ok(())
     }
 
-    /// How many numbers of openings it takes up.
+    /// The number of openings, counted up to the highest number.
     pub fn opens(&self) -> u32 {
         let opens = self.programs.iter().flat_map(|program| program.iter()).filter_map(|op| op.names().0);
         opens.map(|open| open.0 + 1).max().unwrap_or(0)
     }
 
-    /// How many steps it takes at most: accesses to pages, calls, slices of computing.
+    /// The limit on steps: accesses to pages, calls, slices of computing.
     pub fn steps(&self, slice_ns: u64) -> u64 {
         let steps = |op: &Op| match *op {
             Op::Read { length_bytes, .. } | Op::Write { length_bytes, .. } => 2 + length_bytes / PAGE_BYTES,
@@ -95,7 +96,7 @@ impl Recording {
         ops.fold(0, |sum: u64, op| sum.saturating_add(steps(op)))
     }
 
-    /// The same, done in this manner: reads are cut into calls, or become touches of the pages that they lie in.
+    /// The same recording in this manner: reads are cut into calls, or become touches of their pages.
     pub fn done(&self, manner: Manner) -> Recording {
         let done = |op: &Op| -> Vec<Op> {
             let Op::Read { open, file, offset_bytes, length_bytes } = *op else { return vec![*op] };
@@ -116,7 +117,7 @@ impl Recording {
 }
 
 impl Op {
-    /// The opening and the file that it names.
+    /// The opening and the file that the operation names.
     pub fn names(&self) -> (Option<OpenId>, Option<FileId>) {
         match *self {
             Op::Open { open, file }
@@ -131,7 +132,7 @@ impl Op {
         }
     }
 
-    /// The same operation with file and opening numbers that are higher by these amounts.
+    /// The same operation with file and opening numbers increased by these amounts.
     pub(crate) fn shifted(mut self, files: u32, opens: u32) -> Op {
         match &mut self {
             Op::Open { open, file }
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_nothing_is_refused() {
+    fn unknown_files_and_openings_are_refused() {
         assert!(recording(&[READ]).check().is_ok());
         let shifted = recording(&[READ.shifted(1, 0)]);
         assert!(shifted.check().unwrap_err().contains("a file that there is not"));

@@ -1,16 +1,16 @@
-//! The planner in the simulator: what `ahead replay --wait` does with a profile on a disk of some model.
+//! The planner in the simulator: the run of `ahead replay --wait` with a profile on a disk model.
 //!
 //! ```text
-//!     profile ──pieces, plan, pacing (the very ones of the real prefetch)──▶ steps
-//!                                                                             │ workers take them in order
+//!     profile ──pieces, plan, pacing (the same code as in the real prefetch)──▶ steps
+//!                                                                               │ workers take them in order
 //!     worker   ├ open ┤├ call ┤├ call ┤········ queue full, or enough queued: waits ····├ call ┤
 //!                         ╰─▶ requests, cut and merged ─▶ scheduler ─▶ disk model ─▶ arrived
 //! ```
 //!
-//! Each device of the profile is a separate disk; the disks work at the same time. No page is cached at the
-//! beginning. [`ReplayCosts`] has the other costs of the page cache, the block layer and the processor. Lookups of
-//! paths (where metadata is not fetched as blocks: XFS, btrfs) cost only their processor time: a profile does not
-//! have the places of their blocks.
+//! Each device of the profile is a separate disk; the disks work at the same time. No page is cached at the beginning.
+//! [`ReplayCosts`] has the other costs of the page cache, the block layer and the processor. Lookups of paths (where
+//! metadata is not fetched as blocks: XFS, btrfs) cost only their processor time. A profile does not have the places of
+//! their blocks.
 
 mod workers;
 
@@ -24,23 +24,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use workers::{Run, Workers};
 
-/// The processor time of a replay, nanoseconds. Except for the start, estimates in the order of a system call on a 3 GHz processor.
+/// The processor time of a replay, nanoseconds. Except for the start, these are estimates of the order of a system call
+/// on a 3 GHz processor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReplayCosts {
-    /// From the beginning to the first step: the sample of what is resident, the plan, and the threads. Measured: 0.9 to 2.7 ms for
-    /// seven programs whose profiles have 80 to 1300 spans.
+    /// From the beginning to the first step: the sample of resident pages, the plan, and the threads. Measured: 0.9 to
+    /// 2.7 ms for seven programs whose profiles have 80 to 1300 spans.
     pub start_ns: u64,
-    /// Opening a file, with the check that it is as recorded.
+    /// Opening a file, with the check that the file is as recorded.
     pub open_ns: u64,
     /// Looking a path up.
     pub look_up_ns: u64,
-    /// Asking what of a range is resident, and a read-ahead call.
+    /// Querying the resident pages of a range, and a read-ahead call.
     pub call_ns: u64,
-    /// Taking a page into the page cache, within such a call.
+    /// Adding a page to the page cache, within such a call.
     pub page_ns: u64,
-    /// Seeing that a page has arrived.
+    /// Detecting that a page has arrived.
     pub see_ns: u64,
-    /// From a request's end to the thread that waits for it.
+    /// From a request's end to the run of the waiting thread.
     pub wake_ns: u64,
 }
 
@@ -58,27 +59,27 @@ impl Default for ReplayCosts {
     }
 }
 
-/// How a profile is replayed.
+/// The settings of a replay.
 #[derive(Clone, Debug)]
 pub struct ReplaySettings {
     /// The disk.
     pub model: Model,
-    /// Its size, bytes; `None`: twice as far as the profile reaches. Seeks of a rotating disk depend on it.
+    /// The size of the disk, bytes; `None`: twice the end of the profile. Seeks of a rotating disk depend on the size.
     pub capacity_bytes: Option<u64>,
     /// The description that the planner gets; `None`: that of the model.
     pub description: Option<DeviceDescription>,
     /// Whether the first reads are timed, as those of a described device are.
     pub is_described: bool,
-    /// Whether other programs come first (`--priority idle`).
+    /// Whether other programs have priority (`--priority idle`).
     pub is_background: bool,
-    /// Used bytes at most.
+    /// The limit on used bytes.
     pub budget_bytes: u64,
-    /// What it costs.
+    /// The processor time of the steps.
     pub costs: ReplayCosts,
 }
 
 impl ReplaySettings {
-    /// As `ahead replay --wait --device MODEL` would do it.
+    /// The settings of `ahead replay --wait --device MODEL`.
     pub fn new(model: Model) -> ReplaySettings {
         ReplaySettings {
             model,
@@ -92,28 +93,28 @@ impl ReplaySettings {
     }
 }
 
-/// What came of it.
+/// The result of a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Replayed {
-    /// When everything had arrived and was seen, nanoseconds.
+    /// When all pages had arrived and the workers had detected them, nanoseconds.
     pub arrived_ns: u64,
-    /// When everything was submitted, nanoseconds.
+    /// When all requests were submitted, nanoseconds.
     pub submitted_ns: u64,
     /// Read-ahead calls.
     pub requests: u64,
-    /// Bytes asked for, bridged ones included.
+    /// Requested bytes, bridged bytes included.
     pub issued_bytes: u64,
-    /// Of these: read only to join two used ranges.
+    /// Bytes read only to join two used ranges, included in `issued_bytes`.
     pub bridged_bytes: u64,
     /// Paths looked up.
     pub lookups: u64,
     /// Used bytes beyond the budget.
     pub over_budget_bytes: u64,
-    /// What the disks did.
+    /// The work of the disks.
     pub device: Served,
 }
 
-/// Replays a profile. Returns what came of each of its devices, by its number ([`ahead_model::DeviceNumber::key`]).
+/// Replays a profile. Returns the result for each of its devices, by number ([`ahead_model::DeviceNumber::key`]).
 pub fn replay(profile: &Profile, settings: &ReplaySettings) -> Vec<(u64, Replayed)> {
     let mut each = Vec::new();
     let mut by_device: BTreeMap<u64, Vec<Piece>> = BTreeMap::new();
@@ -135,7 +136,7 @@ pub fn replay(profile: &Profile, settings: &ReplaySettings) -> Vec<(u64, Replaye
 }
 
 impl Replayed {
-    /// All devices together: they are read at the same time.
+    /// The sum over all devices, which are read at the same time.
     pub fn total(devices: &[(u64, Replayed)]) -> Replayed {
         let mut total = Replayed::default();
         devices.iter().for_each(|(_, own)| total.add(own));
@@ -183,7 +184,7 @@ fn replay_device(profile: &Profile, device: u64, pieces: Vec<Piece>, settings: &
     workers.finish()
 }
 
-/// The stretches of a plan that are carried out one after the other.
+/// The phases of a plan, which are executed in order.
 fn runs(plan: &Plan, description: &DeviceDescription, pacing: Pacing, is_timed: bool) -> Vec<Run> {
     let mut runs = Vec::new();
     let mut from = 0;
@@ -212,9 +213,9 @@ fn lookups_of(profile: &Profile, device: u64) -> Vec<LookUp> {
         .collect()
 }
 
-/// Where bytes lie on the disk.
+/// The places of bytes on the disk.
 pub(crate) struct Places {
-    /// By source and offset: the end of the piece, and its place.
+    /// Key: source and offset. Value: the end of the piece, and its place.
     pieces: BTreeMap<(Source, u64), (u64, u64)>,
     end_bytes: u64,
 }
@@ -226,7 +227,7 @@ impl Places {
         let mut places = BTreeMap::new();
         for piece in pieces {
             let place = place_of(piece).unwrap_or_else(|| {
-                // What lies at unknown places lies behind the rest, piece by piece.
+                // Pieces at unknown places are placed behind the others.
                 let place = end_bytes;
                 end_bytes = end_bytes.saturating_add(piece.bytes().next_multiple_of(PAGE_BYTES));
                 place
@@ -240,7 +241,8 @@ impl Places {
         self.end_bytes.max(PAGE_BYTES)
     }
 
-    /// The stretches of the disk on which a range lies: place and length. A gap between two pieces is taken to lie behind the first.
+    /// The contiguous parts of the disk that hold a range: place and length. A gap between two pieces is placed behind
+    /// the first.
     pub fn stretches(&self, source: Source, range: &Range<u64>) -> Vec<(u64, u64)> {
         let mut stretches: Vec<(u64, u64)> = Vec::new();
         let mut at = range.start;
@@ -264,7 +266,7 @@ fn place_of(piece: &Piece) -> Option<u64> {
     piece.physical_bytes.or_else(|| piece.source.is_metadata().then_some(piece.range.start))
 }
 
-/// The read-ahead calls of a step: nothing is resident.
+/// The read-ahead calls of a step. No page is resident.
 pub(crate) fn calls_of(step: &Step, cap_bytes: u64) -> Vec<cut::Request> {
     let used: RangeSet = step.span().map(|span| span.used.iter().cloned().collect()).unwrap_or_default();
     cut::requests(&used, &RangeSet::new(), cap_bytes)
@@ -300,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_read_once_and_the_disk_decides_how_long_it_takes() {
+    fn all_bytes_are_read_once_and_the_model_sets_the_time() {
         let profile = profile(101);
         for model in Model::BUILTIN {
             let replayed = on(model, &profile);
@@ -308,7 +310,7 @@ mod tests {
             assert!(replayed.submitted_ns <= replayed.arrived_ns, "{model}");
         }
         let ms = |model| on(model, &profile).arrived_ns as f64 / 1e6;
-        // A hop for each; a third of a millisecond for each beyond the burst; channels for all.
+        // A seek for each file; a third of a millisecond for each beyond the burst; channels for all.
         assert!((300.0..900.0).contains(&ms("hdd")), "{}", ms("hdd"));
         assert!((20.0..40.0).contains(&ms("cloud")), "{}", ms("cloud"));
         assert!((0.3..8.0).contains(&ms("nvme")), "{}", ms("nvme"));

@@ -1,4 +1,4 @@
-//! A scenario: machine, disk, workloads and policies, and how they are run together.
+//! A scenario: machine, disk, workloads and policies, and their run.
 
 mod check;
 mod text;
@@ -20,46 +20,46 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Largest scenario, bytes: a scenario is a page of text.
+/// The limit on the length of a scenario, bytes. A scenario is a page of text.
 const MAX_TEXT_BYTES: usize = 256 << 10;
 
-/// Why there is no scenario.
+/// The reason why a scenario cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    /// It is larger than any scenario.
+    /// The text is longer than the limit.
     #[error("a scenario may have at most {MAX_TEXT_BYTES} bytes")]
     TooLarge,
-    /// Something in it is wrong.
+    /// A field is wrong.
     #[error("line {line}: {message}")]
     Field {
         /// Line in the text, from 1.
         line: usize,
-        /// What, and what is accepted.
+        /// The error, and the accepted values.
         message: String,
     },
 }
 
-/// A disk and how it is set.
+/// A disk and its settings.
 #[derive(Clone, Debug)]
 pub struct Disk {
-    /// How long it takes.
+    /// The model of the disk.
     pub model: Model,
-    /// Largest window (`read_ahead_kb`), pages.
+    /// The largest window (`read_ahead_kb`), pages.
     pub window_pages: u64,
-    /// Largest folio as a power of two.
+    /// The largest folio as a power of two.
     pub folio_order: u8,
-    /// How files lie on it.
+    /// The layout of the files.
     pub layout: Scheme,
-    /// Requests that may wait; `None`: as the model says.
+    /// The limit on waiting requests; `None`: the model's limit.
     pub nr_requests: Option<u32>,
-    /// Longest request, bytes; `None`: as the model says.
+    /// The longest request, bytes; `None`: the model's limit.
     pub longest_bytes: Option<u64>,
-    /// In which order requests go; `None`: as the model says.
+    /// The scheduler; `None`: the model's scheduler.
     pub scheduler: Option<Scheduler>,
-    /// With CFQ, while others wait: from a request's end until the next one is at the disk, nanoseconds.
+    /// With CFQ, while others wait: time from the end of a request to the next one at the disk, nanoseconds.
     pub turnaround_ns: u64,
 }
 
@@ -81,45 +81,45 @@ impl Disk {
     }
 }
 
-/// Programs that do the same, each with its own file; or the recorded operations of programs.
+/// Equal programs, each with a separate file, or recorded operations of programs.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    /// What it is called.
+    /// The name of the workload.
     pub name: String,
-    /// What each of them does.
+    /// The work of each program.
     pub streams: Vec<Stream>,
-    /// What is done again.
+    /// The recording, if the workload has one.
     pub recording: Option<Arc<Recording>>,
 }
 
-/// Everything that a run needs.
+/// All data that a run needs.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// What it is called.
+    /// The name of the scenario.
     pub name: String,
-    /// The text that it was read from.
+    /// The text from which the scenario was read.
     pub text: Arc<str>,
-    /// The policies to compare, in this order.
+    /// The policies to compare, in order.
     pub policies: Vec<Choice>,
     /// The disk.
     pub disk: Disk,
     /// The machine.
     pub settings: Settings,
-    /// The memory that the page cache has, pages.
+    /// The memory of the page cache, pages.
     pub memory_pages: u64,
-    /// What runs, all at the same time.
+    /// The workloads, which run at the same time.
     pub workloads: Vec<Workload>,
 }
 
 impl Scenario {
-    /// Loads a scenario; models are looked for beside it.
+    /// Loads a scenario. Paths of models are relative to the scenario's directory.
     ///
     /// Errors: every [`ScenarioError`].
     pub fn load(path: &Path) -> Result<Scenario, ScenarioError> {
         Scenario::load_with(path, &NoRecordings)
     }
 
-    /// The same with workloads from recordings, which are looked for beside it, too.
+    /// The same with workloads from recordings. Their paths are relative to the scenario's directory, too.
     ///
     /// Errors: every [`ScenarioError`].
     pub fn load_with(path: &Path, recordings: &dyn Recordings) -> Result<Scenario, ScenarioError> {
@@ -127,7 +127,7 @@ impl Scenario {
         Scenario::from_toml_with(&text, path.parent().unwrap_or(Path::new(".")), recordings)
     }
 
-    /// Each recording, with how many files and openings are numbered before its own.
+    /// Each recording, with the numbers of its first file and opening.
     fn recordings(&self) -> impl Iterator<Item = (&Recording, u32, u32)> {
         let streams = self.streams().count() as u32;
         let recordings = self.workloads.iter().filter_map(|workload| workload.recording.as_deref());
@@ -156,7 +156,7 @@ impl Scenario {
         streams.zip(0..).map(|(stream, id)| Stream { id, ..*stream })
     }
 
-    /// Where the workloads' files lie, and how large the disk is.
+    /// The places of the workloads' files, and the size of the disk.
     fn layouts(&self) -> (Vec<FileLayout>, u64) {
         let mut disk = Allocator::new(self.disk.layout);
         let file = |stream: Stream| {
@@ -180,13 +180,13 @@ impl Scenario {
         Ok(self.machine(choice)?.run())
     }
 
-    /// Runs a policy that is not in the catalogue: over the scenario's workloads, whatever policies it names.
+    /// Runs a policy that is not in the catalogue over the scenario's workloads. The scenario's policies are ignored.
     pub fn run_with(&self, policy: Box<dyn Policy>) -> Counters {
         self.build(policy, self.layouts(), self.programs()).run()
     }
 
-    /// Runs one policy, and tells of each call and touch, in the order in which they ended: when, and what time had
-    /// gone where by then. Takes memory for all of them.
+    /// Runs one policy, and returns each call and run of touches in the order of their ends. Each entry has its times
+    /// and the processor times up to its end. The entries of the whole run stay in memory.
     ///
     /// Errors: the policy cannot be built.
     pub fn run_with_calls(&self, choice: &Choice) -> Result<(Counters, Vec<Finished>), UnknownPolicy> {
@@ -203,10 +203,10 @@ impl Scenario {
         choice.build(&Parameters { device: self.disk.model.device_description(), budget_pages: None, future })
     }
 
-    /// The scenario's machine and disk with other programs instead of its workloads. Their files are numbered from 0,
-    /// have these lengths (pages) and lie one after the other on the disk.
+    /// The scenario's machine and disk with other programs instead of its workloads. The files are numbered from 0,
+    /// have these lengths (pages) and are on the disk in this order.
     ///
-    /// Errors: the policy cannot be built; one that must know the future cannot be here.
+    /// Errors: the policy cannot be built. A policy that must know the future cannot be built here.
     pub fn machine_for(
         &self,
         choice: &Choice,
@@ -239,18 +239,18 @@ impl Scenario {
     }
 }
 
-/// The text of a scenario or model; of one that is longer than any, its beginning and a little more.
+/// The text of a scenario or model. A text longer than the limit is cut a little behind the limit.
 ///
-/// Errors: what reading says; it is no regular file, or no text: then with the line.
+/// Errors: those of reading; the file is not a regular file; the file is not text (the error names the line).
 pub fn read_small(path: &Path) -> std::io::Result<String> {
-    // A device or FIFO is not even opened.
+    // A device or FIFO must not be opened at all.
     if !std::fs::metadata(path)?.is_file() {
         return Err(std::io::Error::other("not a regular file"));
     }
     let mut bytes = Vec::new();
     std::fs::File::open(path)?.take(MAX_TEXT_BYTES as u64 + 1).read_to_end(&mut bytes)?;
     if bytes.len() > MAX_TEXT_BYTES {
-        // It may end within a character.
+        // The cut can be within a character.
         return Ok(String::from_utf8_lossy(&bytes).into_owned());
     }
     String::from_utf8(bytes).map_err(|error| {

@@ -1,105 +1,105 @@
-//! What programs do: the operations of each process, one after the other.
+//! The operations of each process, in their order.
 
 use ahead_policy::{Advice, FileId, OpenId, PAGE_BYTES, Page};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Most accesses that a clairvoyant policy knows in advance.
+/// The limit on accesses that a clairvoyant policy knows in advance.
 const MOST_FORETOLD: usize = 1 << 26;
 
-/// What was said of a mapping (`madvise`), and what it holds.
+/// The properties of a mapping.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mapped {
-    /// How it will be used.
+    /// The advice given with `madvise`.
     pub advice: Advice,
-    /// It wants huge pages (`MADV_HUGEPAGE`).
+    /// Whether the mapping requests huge pages (`MADV_HUGEPAGE`).
     pub huge: bool,
-    /// It holds a program (`VM_EXEC`).
+    /// Whether the mapping contains a program (`VM_EXEC`).
     pub executable: bool,
 }
 
-/// One thing that a process does.
+/// One operation of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Opens a file.
     Open {
-        /// By this number.
+        /// The number of the opening.
         open: OpenId,
-        /// This one.
+        /// The file.
         file: FileId,
     },
-    /// Closes it.
+    /// Closes an opening.
     Close {
-        /// The number.
+        /// The number of the opening.
         open: OpenId,
     },
-    /// Says how the file will be used.
+    /// Gives advice on the use of a file.
     Advise {
-        /// Through this opening.
+        /// The opening.
         open: OpenId,
-        /// Of this file.
+        /// The file.
         file: FileId,
-        /// What.
+        /// The advice.
         advice: Advice,
     },
     /// Reads by a call.
     Read {
-        /// Through this opening.
+        /// The opening.
         open: OpenId,
-        /// Of this file.
+        /// The file.
         file: FileId,
-        /// From here on, bytes.
+        /// Start of the read, bytes.
         offset_bytes: u64,
         /// Length, bytes.
         length_bytes: u64,
     },
-    /// Writes by a call; the file grows if it is shorter.
+    /// Writes by a call. The file grows if it is shorter.
     Write {
-        /// Through this opening.
+        /// The opening.
         open: OpenId,
-        /// To this file.
+        /// The file.
         file: FileId,
-        /// From here on, bytes.
+        /// Start of the write, bytes.
         offset_bytes: u64,
         /// Length, bytes.
         length_bytes: u64,
     },
-    /// Goes to another place by a call (`lseek`): what the next read or write does, which says itself where it begins.
-    /// Kernels that keep their read-ahead by the file position hear of it.
+    /// Moves the file position by a call (`lseek`). The next read or write states its own offset, but kernels that tie
+    /// their read-ahead to the file position need this event.
     Seek {
-        /// In this opening.
+        /// The opening.
         open: OpenId,
-        /// Of this file.
+        /// The file.
         file: FileId,
-        /// To here, bytes.
+        /// The new position, bytes.
         offset_bytes: u64,
     },
-    /// Waits until everything that was written to a file is on the disk (`fsync`).
+    /// Waits until all data written to a file is on the disk (`fsync`).
     Sync {
-        /// This one.
+        /// The file.
         file: FileId,
     },
-    /// Touches mapped pages, one after the other.
+    /// Touches consecutive mapped pages.
     Touch {
-        /// Through a mapping of this opening.
+        /// The opening of the mapped file.
         open: OpenId,
-        /// Of this file.
+        /// The file.
         file: FileId,
-        /// From this page on.
+        /// The first page.
         first: Page,
-        /// Their number.
+        /// The number of pages.
         pages: u64,
-        /// What was said of the mapping, which is one of the whole file.
+        /// The properties of the mapping, which covers the whole file.
         mapped: Mapped,
     },
     /// Computes.
     Compute {
-        /// So long, nanoseconds.
+        /// The duration, nanoseconds.
         time_ns: u64,
     },
-    /// Does nothing for a while.
+    /// Sleeps.
     Sleep {
-        /// So long, nanoseconds.
+        /// The duration, nanoseconds.
         time_ns: u64,
     },
 }
@@ -108,7 +108,7 @@ pub enum Op {
 pub type Ops = Box<dyn Iterator<Item = Op> + Send>;
 
 impl Op {
-    /// The pages that it reads or touches, and of which file.
+    /// The file and the pages that the operation reads or touches.
     pub fn pages(&self) -> Option<(FileId, Range<Page>)> {
         match *self {
             Op::Read { file, offset_bytes, length_bytes, .. } => {
@@ -120,8 +120,8 @@ impl Op {
     }
 }
 
-/// Every access that will come, if readers take turns call by call. What each of them reads, in its order, is given as
-/// [`Op::pages`] tells it.
+/// All future accesses, if readers take turns call by call. Each reader yields its calls in order, as [`Op::pages`]
+/// gives them.
 pub fn foretell<I>(readers: impl IntoIterator<Item = I>) -> Arc<[(FileId, Page)]>
 where
     I: Iterator<Item = (FileId, Range<Page>)>,

@@ -1,20 +1,19 @@
-//! What a policy sees of the machine: cache, memory, queue and time.
+//! The state of the machine that a policy sees: cache, memory, queue and time.
 
 use crate::cache::Cache;
 use crate::layout::{Block, FileLayout, Place};
 use crate::queue::Queue;
 use ahead_policy::{FileId, Folio, Found, Limits, Memory, Page, View};
 
-/// The disk itself as a file: its pages are the blocks that hold no file's data, as in the page cache of a block
-/// device.
+/// The disk itself as a file. Its pages are the blocks without file data, as in the page cache of a block device.
 pub const METADATA: FileId = FileId(u32::MAX);
 
 /// The machine without its processes.
 #[derive(Debug)]
 pub struct World {
-    /// The time.
+    /// The current time.
     pub now_ns: u64,
-    /// Its files.
+    /// The files on the disk.
     pub files: Vec<FileLayout>,
     /// The page cache.
     pub cache: Cache,
@@ -25,7 +24,7 @@ pub struct World {
 }
 
 impl World {
-    /// Where a page lies on the disk; a page of [`METADATA`] is its block.
+    /// The place of a page on the disk. A page of [`METADATA`] is its block.
     pub fn place(&self, file: FileId, page: Page) -> Place {
         match file {
             METADATA => Place { block: page, pages: u64::MAX },
@@ -33,13 +32,13 @@ impl World {
         }
     }
 
-    /// The first block that has to be read, or is still on its way, before a page can be found.
+    /// The first block that must be read, or is in flight, before a page can be found.
     pub fn next_pointer(&self, file: FileId, page: Page) -> Option<Block> {
         let is_there = |block: &Block| matches!(self.cache.found(METADATA, *block), Found::Present { .. });
         self.layout(file).pointers(page).find(|block| !is_there(block))
     }
 
-    /// Makes a file at least this number of pages long.
+    /// Extends a file to at least this number of pages.
     pub(crate) fn grow(&mut self, file: FileId, pages: u64) {
         if let Some(layout) = self.files.get_mut(file.0 as usize) {
             layout.pages = layout.pages.max(pages);

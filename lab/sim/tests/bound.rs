@@ -1,9 +1,9 @@
-//! `oracle` is the bound that others are measured by: none is faster by more than 2 %, whatever the pattern and the
-//! disk; where many read at the same time, by no more than 5 %.
+//! `oracle` is the bound for the other policies. None is faster by more than 2 %, for every pattern and disk. With many
+//! concurrent readers the limit is 5 %.
 
 use ahead_sim::Scenario;
 
-/// A pattern's fields, with a file large enough that what happens before the first page comes is little of the whole.
+/// The fields of a pattern. The file is large, so that the time before its first page has little weight.
 const PATTERNS: [&str; 9] = [
     "pattern = \"sequential\"\nuser_us_per_page = 20",
     "pattern = \"backward\"\nblock_kb = 16",
@@ -16,9 +16,9 @@ const PATTERNS: [&str; 9] = [
     "pattern = \"sequential\"\nvia = \"mmap\"",
 ];
 
-/// Many readers and many files. How much to read for one while others wait cannot be known from the order of accesses
-/// alone: eight large files are read 4 % faster on `hdd` by who stays longer with each, but then slow readers wait
-/// longer for their first page.
+/// Many readers and many files. The order of accesses alone does not give the best length of a read for one reader
+/// while others wait. On `hdd` a policy that stays longer with each reader reads eight large files 4 % faster. But then
+/// slow readers wait longer for their first page.
 const MANY: [&str; 8] = [
     "pattern = \"interleaved\"\nfile_mb = 5\nstreams = 40",
     "pattern = \"sequential\"\nfile_mb = 2\nstreams = 40",
@@ -39,7 +39,7 @@ fn scenario(disk: &str, workload: &str) -> Scenario {
     Scenario::from_toml(&text, ".".as_ref()).unwrap()
 }
 
-/// Who is faster than `oracle` by more than this factor.
+/// The policies that are faster than `oracle` by more than this factor.
 fn beaten(disk: &str, workload: &str, most: f64) -> Vec<String> {
     let scenario = scenario(disk, workload);
     let run = |choice| scenario.run(choice).unwrap().elapsed_ns as f64;

@@ -1,10 +1,10 @@
-//! What things cost the processor: each cost by itself, everything else for nothing.
+//! Costs in processor time: each test sets one cost, all others are zero.
 
 use ahead_sim::{Counters, Scenario};
 
 const COSTS: [&str; 5] = ["copy_us_per_page", "call_us", "fault_us", "request_us_per_page", "pio_us_per_page"];
 
-/// 16 MiB from front to back, 16 KiB at a time.
+/// Reads 16 MiB from front to back, 16 KiB at a time.
 fn run(cost: &str, us: f64, machine: &str, workload: &str) -> Counters {
     let costs: String =
         COSTS.iter().map(|name| format!("{name} = {}\n", if *name == cost { us } else { 0.0 })).collect();
@@ -30,13 +30,13 @@ fn reading_costs_by_call_by_page_and_by_request() {
         assert_eq!(counters.user_ns, 0, "{cost}");
     }
     assert_eq!(run("", 0.0, "", "user_us_per_page = 2.5").user_ns, pages * 2500);
-    // A call of a part of a page costs its part of a page.
+    // A call for a part of a page costs the same part of the page's cost.
     assert_eq!(run("copy_us_per_page", 4.096, "", "call_bytes = 1000").system_ns, 16 << 20);
 }
 
-/// Each fault maps what is there of the pages around it, so that it takes fewer of them.
+/// Each fault maps the cached pages around the faulting page, so fewer faults occur.
 #[test]
-fn faults_cost_each_and_map_what_is_around() {
+fn faults_cost_time_and_map_the_pages_around() {
     let faults = |around: u64| {
         let counters = run("fault_us", 1.0, &format!("fault_around_pages = {around}"), "via = \"mmap\"");
         assert_eq!(counters.accesses(), 4096);
@@ -46,7 +46,7 @@ fn faults_cost_each_and_map_what_is_around() {
     assert!((256..320).contains(&faults(16)), "{}", faults(16));
 }
 
-/// With programmed input the processor moves the data, so that nothing else runs meanwhile; with DMA the disk does.
+/// With programmed input the processor moves the data, so no process runs meanwhile. With DMA the disk moves the data.
 #[test]
 fn programmed_input_takes_the_processor_from_the_program() {
     let [moved, fetched] = [50.0, 0.0].map(|us| run("pio_us_per_page", us, "", "user_us_per_page = 50"));

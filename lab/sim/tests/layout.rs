@@ -1,4 +1,4 @@
-//! What a file's layout does to those who read it.
+//! Effects of a file's layout on its readers.
 
 use ahead_sim::{Counters, Finished, Scenario};
 
@@ -9,13 +9,12 @@ fn run(policy: &str, disk: &str, workload: &str) -> (Counters, Vec<Finished>) {
     scenario.run_with_calls(&scenario.policies[0]).unwrap()
 }
 
-/// Pelouin (2009), section 3.4: half blocks without read-ahead; the read of block 12 has to fetch the indirect block as
-/// well.
+/// Pelouin (2009), section 3.4: half blocks without read-ahead. The read of block 12 also fetches the indirect block.
 #[test]
-fn the_thirteenth_block_takes_one_request_more() {
+fn thirteenth_block_needs_one_more_request() {
     let (counters, calls) = run("none", "model = \"ssd\"\nlayout = \"ext2\"", "file_mb = 1\ncall_bytes = 2048");
     assert_eq!(calls.len(), 512);
-    // One page each, the inode and the indirect block.
+    // One request for each page, one for the inode, one for the indirect block.
     assert_eq!((counters.issued_pages, counters.metadata_pages, counters.device.requests), (256, 2, 258));
     let took_ns = |offset_bytes: u64| {
         let call = calls.iter().find(|call| call.offset_bytes == offset_bytes).unwrap();
@@ -29,23 +28,23 @@ fn the_thirteenth_block_takes_one_request_more() {
     }
 }
 
-/// A window of 32 pages from the file's beginning goes as 13 blocks (the indirect one among them), then, when these are
-/// there, as the other 20.
+/// A window of 32 pages from the file's start is split: 13 blocks (with the indirect block), and after their arrival
+/// the other 20.
 #[test]
-fn a_window_is_cut_where_the_pointer_is_not_there_yet() {
+fn window_is_cut_at_an_absent_pointer_block() {
     let disk = "model = \"hdd\"\nread_ahead_kb = 128\nmax_request_kb = 1024\n";
     let text = "file_mb = 1\nblock_kb = 128\ncall_bytes = 131072";
     let (plain, plain_calls) = run("linux-6.12", disk, text);
     let (cut, calls) = run("linux-6.12", &format!("{disk}layout = \"ext2\""), text);
     assert_eq!(plain.issued_pages, cut.issued_pages);
-    // The inode's request, and one for the second part of the first window.
+    // One request for the inode, and one for the second part of the first window.
     assert_eq!(cut.device.requests, plain.device.requests + 2);
     assert_eq!(cut.device.bytes, plain.device.bytes + 2 * 4096);
     assert!(cut.metadata_wait_ns > 0 && cut.metadata_wait_ns < cut.wait_ns);
     assert!(calls[0].ended_ns - calls[0].began_ns > plain_calls[0].ended_ns - plain_calls[0].began_ns);
 }
 
-/// A file that needs double-indirect blocks and reaches over ten groups: every pointer block is read once.
+/// A file with double-indirect blocks across ten groups: every pointer block is read once.
 #[test]
 fn each_pointer_block_is_read_once() {
     let (counters, _) = run("linux-2.6.23", "model = \"nvme\"\nlayout = \"ext2\"", "file_mb = 1280\npasses = 1");
@@ -56,9 +55,9 @@ fn each_pointer_block_is_read_once() {
     assert_eq!(counters.device.bytes, (pages + 1 + indirect) * 4096);
 }
 
-/// Policies that ask without a process that waits (on arrivals, on waits) come over pointer blocks, too.
+/// Policies that request pages while no process waits (on arrivals, on waits) also pass pointer blocks.
 #[test]
-fn every_policy_comes_over_a_pointer_block() {
+fn every_policy_passes_pointer_blocks() {
     for policy in ahead_policy::CATALOGUE {
         let name = if policy.arguments.is_empty() { policy.name.to_owned() } else { format!("{}(16)", policy.name) };
         let (counters, _) = run(&name, "model = \"cloud\"\nlayout = \"ext2\"\nnr_requests = 2", "file_mb = 16");
@@ -67,8 +66,8 @@ fn every_policy_comes_over_a_pointer_block() {
     }
 }
 
-/// Linux counts several reads of one page in a row as one use: a scan in half pages does not push out what is really
-/// read again.
+/// Linux counts several consecutive reads of one page as one use. A scan in half pages does not evict the pages that
+/// are read repeatedly.
 #[test]
 fn reads_within_a_page_are_one_use() {
     let misses = |call_bytes: u64| {

@@ -1,4 +1,4 @@
-//! Bad input: an error that names the line and what is accepted, never a panic, never a run without an end.
+//! Bad input: an error names the line and the accepted values. No panic, and no endless run.
 
 use ahead_sim::Scenario;
 use proptest::prelude::*;
@@ -99,7 +99,7 @@ fn mistakes_are_reported_with_their_line() {
     }
 }
 
-/// Where two fields do not go together, the line is that of the one that could be another, not of the workload.
+/// If two fields contradict each other, the error has the line of the field to change, not of the workload.
 #[test]
 fn a_field_that_contradicts_another_is_reported_with_its_line() {
     for (fields, says) in [
@@ -131,7 +131,7 @@ fn a_field_that_contradicts_another_is_reported_with_its_line() {
 #[test]
 fn an_impossible_value_is_reported_with_the_accepted_ones() {
     for (from, to, says) in [
-        // 5120 KiB of request, of window, of group, of block; 4 MiB of memory.
+        // Request, window, group and block of 5120 KiB; 4 MiB of memory.
         (
             "[disk]\n",
             "[machine]\nmemory_mb = 4\n[disk]\nmax_request_kb = 5120\n",
@@ -153,7 +153,7 @@ fn an_impossible_value_is_reported_with_the_accepted_ones() {
              [[workload]]\npattern = \"random\"\nfile_mb = 8\nblock_kb = 5120",
             "line 10: a block (block_kb) (5120 KiB) is larger than the memory",
         ),
-        // The ssd asks for 1280 KiB at a time, and there is 1 MiB.
+        // The ssd model requests 1280 KiB at a time, and the memory has 1 MiB.
         ("[disk]", "[machine]\nmemory_mb = 1\n[disk]", "line 3: a request (max_request_kb, or the model's) (1280 KiB)"),
         (
             "model",
@@ -195,7 +195,7 @@ fn an_impossible_value_is_reported_with_the_accepted_ones() {
     }
 }
 
-/// A list of values that no field takes, or hardly one.
+/// Values that no field accepts, or almost none.
 fn value() -> impl Strategy<Value = String> {
     let values = [
         "0",
@@ -218,7 +218,7 @@ fn value() -> impl Strategy<Value = String> {
     prop_oneof![prop::sample::select(values.to_vec()).prop_map(str::to_owned), "[0-9]{1,9}", "\"[a-z0-9().-]{0,12}\""]
 }
 
-/// A scenario with every field there is, some of them changed, left out, or doubled.
+/// A scenario with every field, some of them changed, left out, or duplicated.
 fn mutated() -> impl Strategy<Value = String> {
     let lines = [
         "policies = [\"none\", \"linux-6.18\", \"true-readahead(64, adaptive)\", \"ahead\", \"oracle\"]",
@@ -292,15 +292,15 @@ proptest! {
         let _ = Scenario::from_toml(&text, ".".as_ref());
     }
 
-    /// Whatever is changed: an error of one line that names it, or a run that ends and loses nothing.
+    /// A changed scenario gives a one-line error that names the change, or a run that ends and loses no page.
     #[test]
-    fn a_changed_scenario_is_refused_or_runs(text in mutated()) {
+    fn changed_scenario_is_refused_or_runs(text in mutated()) {
         match Scenario::from_toml(&text, ".".as_ref()) {
             Err(error) => {
                 let error = error.to_string();
                 prop_assert!(error.starts_with("line ") && !error.contains('\n'), "{error:?}");
             }
-            // What is merely large is not run here.
+            // A valid but large scenario is not run here.
             Ok(scenario) if scenario.steps() < 100_000 => {
                 for choice in &scenario.policies {
                     let counters = scenario.run(choice).unwrap();
@@ -314,8 +314,8 @@ proptest! {
     }
 }
 
-/// Regression: the limit on work ignored what a policy asks for after each access, so that a thousand accesses were
-/// a run without an end.
+/// Regression: the limit on work ignored the pages that a policy requests after each access. So a thousand accesses
+/// were an endless run.
 #[test]
 fn requests_of_a_policy_after_each_jump_count_as_work() {
     let text = GOOD
@@ -328,8 +328,8 @@ fn requests_of_a_policy_after_each_jump_count_as_work() {
     Scenario::from_toml(&text.replace("random", "sequential"), ".".as_ref()).unwrap();
 }
 
-/// Regression: with all of the memory under way, each request went through the lists, and the requests that wait
-/// for room in the queue were counted again: a second for each of these accesses instead of some milliseconds.
+/// Regression: with all of the memory in flight, each request scanned the lists, and the requests that wait for room in
+/// the queue were counted again. Each of these accesses took a second instead of some milliseconds.
 #[test]
 fn requests_as_large_as_the_memory_take_no_longer_than_their_pages() {
     let text = GOOD
@@ -341,6 +341,6 @@ fn requests_as_large_as_the_memory_take_no_longer_than_their_pages() {
     let began = std::time::Instant::now();
     let counters = scenario.run(&scenario.policies[0]).unwrap();
     assert!(counters.issued_pages > 50 * 262_144, "{counters:?}");
-    // 15 million pages: a second where tests are optimised, and a minute before.
+    // 15 million pages: a second with optimised tests, and a minute before the fix.
     assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
 }

@@ -1,8 +1,8 @@
-//! Programmed input costs the processor, and is charged to the process that it interrupts.
+//! Programmed input costs processor time, which is charged to the interrupted process.
 
 use ahead_sim::{Counters, Moved, Scenario};
 
-/// 4 MiB, 1024 pages, through a mapping; moving a page takes 100 us.
+/// 4 MiB (1024 pages) through a mapping; moving a page takes 100 us.
 fn run(policy: &str, user_us_per_page: u64) -> Counters {
     let text = format!(
         "policies = [\"{policy}\"]\n[machine]\npio_us_per_page = 100\nfault_around_pages = 1\n[disk]\nmodel = \"ssd\"\nfolio_order = 0\n\
@@ -27,17 +27,17 @@ fn every_page_is_moved_once_and_is_system_time() {
 }
 
 #[test]
-fn who_waits_is_not_interrupted() {
+fn waiting_process_is_not_interrupted() {
     let counters = run("none", 300);
     assert_eq!(counters.moved, Moved { from_idle_ns: 1024 * 100_000, ..Moved::default() });
 }
 
 #[test]
-fn who_computes_meanwhile_is() {
+fn computing_process_is_interrupted() {
     let counters = run("true-readahead(64)", 3000);
-    // But for the first two groups, whose first page it waits for.
+    // Except for the first two groups: the process waits for their first page.
     assert!(counters.moved.from_idle_ns <= 128 * 100_000, "{:?}", counters.moved);
     assert!(counters.moved.from_user_ns >= (1024 - 128) * 100_000, "{:?}", counters.moved);
-    // Its own time is what it was.
+    // The user time does not change.
     assert_eq!(counters.user_ns, run("none", 3000).user_ns);
 }

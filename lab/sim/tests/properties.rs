@@ -1,10 +1,10 @@
-//! What holds for every policy, whatever the workload.
+//! Invariants of every policy and workload.
 
 use ahead_policy::{CATALOGUE, Description};
 use ahead_sim::Scenario;
 use proptest::prelude::*;
 
-/// Every policy, with some argument where it takes one; and without where it need not.
+/// Every policy: with an argument if it accepts one, and without if the argument is optional.
 fn policies() -> Vec<String> {
     let written = |policy: &'static Description| {
         let plain = policy.arguments.iter().all(|argument| argument.default.is_some());
@@ -18,7 +18,7 @@ fn policies() -> Vec<String> {
     CATALOGUE.iter().flat_map(written).collect()
 }
 
-/// CFQ keeps the disk idle so long after a read (`slice_idle`).
+/// Time that CFQ idles the disk after a read (`slice_idle`).
 const CFQ_IDLE_NS: u64 = 8_000_000;
 
 fn scenario() -> impl Strategy<Value = String> {
@@ -79,10 +79,10 @@ fn scenario() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Every page that was asked for is used, wasted or still cached; every access is a hit, a wait or a miss; times
-    /// add up; and the same scenario gives the same figures.
+    /// Every requested page is used, wasted or still cached. Every access is a hit, a wait or a miss. The times add up,
+    /// and the same scenario gives the same figures.
     #[test]
-    fn nothing_is_lost_and_nothing_is_left_to_chance(text in scenario()) {
+    fn counters_add_up_and_runs_are_deterministic(text in scenario()) {
         let scenario = Scenario::from_toml(&text, ".".as_ref()).unwrap();
         let mut accesses = None;
         for choice in &scenario.policies {
@@ -92,8 +92,8 @@ proptest! {
                 counters.used_pages + counters.wasted_pages + counters.unread_pages,
                 "{}: {:?}", choice, counters
             );
-            // Once the queue has drained, the disk has read and written what was asked for, and was busy at most all
-            // the time.
+            // When the queue has drained, the disk has read and written all requests, and its busy time is at most the
+            // run's time.
             let asked_pages = counters.issued_pages + counters.metadata_pages;
             let read_bytes = counters.device.bytes - counters.device.write_bytes;
             prop_assert_eq!(read_bytes, asked_pages * 4096, "{}: {:?}", choice, counters);
@@ -105,12 +105,12 @@ proptest! {
                 counters.written_pages + counters.unwritten_pages,
                 "{}: {:?}", choice, counters
             );
-            // The disk or the processor always works, except where CFQ keeps the disk idle for a reader.
+            // The disk or the processor always works, except where CFQ idles the disk for a reader.
             let idle_ns = if text.contains("\"cfq\"") { counters.device.requests * CFQ_IDLE_NS } else { 0 };
             let works_ns = counters.user_ns + counters.system_ns + counters.device.busy_ns + idle_ns;
             prop_assert!(counters.ended && counters.elapsed_ns <= works_ns, "{}: {:?}", choice, counters);
             prop_assert!(counters.user_ns + counters.system_ns <= counters.elapsed_ns, "{}: {:?}", choice, counters);
-            // What is read does not depend on the policy.
+            // The pages that programs access do not depend on the policy.
             let same = *accesses.get_or_insert((counters.accesses(), counters.read_bytes, counters.write_bytes));
             prop_assert_eq!((counters.accesses(), counters.read_bytes, counters.write_bytes), same, "{}", choice);
             prop_assert_eq!(&scenario.run(choice).unwrap(), &counters, "{}", choice);

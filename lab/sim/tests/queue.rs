@@ -1,4 +1,4 @@
-//! The request queue by itself: whose turn it is, how long it takes, how full it is.
+//! The request queue alone: turns, service times and queued time.
 
 use ahead_device::{Model, Op};
 use ahead_policy::FileId;
@@ -6,7 +6,7 @@ use ahead_sim::{Added, Done, Queue, Range, Scheduler};
 
 const A: FileId = FileId(1);
 const B: FileId = FileId(2);
-/// What tells where a file's pages lie is no part of any file that a process reads.
+/// Blocks that contain the places of a file's pages belong to no file that a process reads.
 const POINTERS: FileId = FileId(u32::MAX);
 const REQUEST_BYTES: u64 = 64 << 10;
 const TURNAROUND_NS: u64 = 1_000_000;
@@ -16,13 +16,13 @@ fn queue() -> Queue {
     Queue::new(&model, 1 << 30, 64, REQUEST_BYTES, Scheduler::Cfq).with_turnaround(TURNAROUND_NS)
 }
 
-/// A whole request for a file, at a place counted in requests.
+/// Adds a whole request for a file, at a place counted in requests.
 fn add(queue: &mut Queue, file: FileId, asker: FileId, place: u64) {
     let range = Range { file, first: place * 16, pages: 16, asker };
     assert_eq!(queue.add(Op::Read, place * REQUEST_BYTES, range, REQUEST_BYTES, 0), Added::Yes);
 }
 
-/// All that is done, in its order.
+/// All completed requests, in order.
 fn run(queue: &mut Queue) -> Vec<Done> {
     queue.unplug(0);
     let mut all = Vec::new();
@@ -34,7 +34,7 @@ fn run(queue: &mut Queue) -> Vec<Done> {
 }
 
 #[test]
-fn while_others_wait_a_request_comes_some_time_after_the_one_before_it() {
+fn next_request_waits_for_the_turnaround_beside_another_reader() {
     let [alone, beside] = [false, true].map(|is_beside| {
         let mut queue = queue();
         add(&mut queue, A, A, 0);
@@ -46,14 +46,14 @@ fn while_others_wait_a_request_comes_some_time_after_the_one_before_it() {
     });
     assert_eq!(beside[0].at_ns, alone[0].at_ns);
     let later_ns = beside[1].at_ns - alone[1].at_ns;
-    // The drive reads on meanwhile: what it has in its buffer by then need not pass the head.
+    // The drive reads on meanwhile: the pages already in its buffer need no pass of the head.
     assert!((1..=TURNAROUND_NS).contains(&later_ns), "{later_ns}");
     assert_eq!(beside[1].ranges[0].file, A, "it is still the slice of A");
 }
 
 /// Regression: a pointer block had a separate time slice.
 #[test]
-fn what_a_reader_needs_to_find_its_pages_goes_in_its_slice() {
+fn pointer_block_uses_the_slice_of_its_reader() {
     let mut queue = queue();
     add(&mut queue, A, A, 0);
     add(&mut queue, B, B, 1000);
@@ -68,6 +68,6 @@ fn queued_time_adds_up_over_all_requests() {
     add(&mut queue, A, A, 0);
     add(&mut queue, A, A, 1);
     let done = run(&mut queue);
-    // Two until the first is done, then one.
+    // Two requests until the first completes, then one.
     assert_eq!(queue.account().queued_ns, 2 * done[0].at_ns + (done[1].at_ns - done[0].at_ns));
 }

@@ -1,10 +1,10 @@
-//! What programs did once is done again beside patterns.
+//! Recorded programs run beside patterns.
 
 use ahead_policy::{FileId, OpenId};
 use ahead_sim::{Op, Recording, RecordingKind, Recordings, Scenario};
 use std::path::Path;
 
-/// Two programs, of which one reads a file that the other reads, too.
+/// Two programs, both of which read one common file.
 struct Two;
 
 impl Recordings for Two {
@@ -37,12 +37,12 @@ fn recordings_run_beside_patterns_on_separate_files() {
     assert_eq!(scenario.workloads[0].name, "two.ahead");
     for choice in &scenario.policies {
         let counters = scenario.run(choice).unwrap();
-        // Two streams of 256 pages; each recording reads four files of 64 pages, two of them the same one.
+        // Two streams of 256 pages. Each recording reads four files of 64 pages; two of the four are the same file.
         assert_eq!(counters.accesses(), 2 * 256 + 2 * 4 * 64, "{choice}");
         assert_eq!(counters.used_pages, 2 * 256 + 2 * 3 * 64, "{choice}");
         assert_eq!(counters.user_ns, 2 * 4 * 1_000_000, "{choice}");
     }
-    // Calls of 64 KiB, or as it says; or touches, which fault in 16 pages at a time where these are there.
+    // Calls of 64 KiB, or of the given length; or touches, whose faults map 16 cached pages at a time.
     let calls = |more: &str| {
         let scenario = load(&format!("{recorded}{more}")).unwrap();
         scenario.run_with_calls(&scenario.policies[2]).unwrap().1.len()

@@ -1,4 +1,4 @@
-//! What once was wrong: each mistake by itself.
+//! Regression tests, one for each past mistake.
 
 use ahead_sim::{Counters, Scenario, read_small};
 
@@ -7,10 +7,10 @@ fn runs(text: &str) -> Vec<(String, Counters)> {
     scenario.policies.iter().map(|choice| (choice.to_string(), scenario.run(choice).unwrap())).collect()
 }
 
-/// Half a second of work in each of ten seconds, cut off during a sleep: the time is that of the end, and the run
-/// is marked as cut off.
+/// Half a second of work in each of ten seconds, cut off during a sleep. The run's time is its limit, and the run is
+/// marked as cut off.
 #[test]
-fn a_run_that_is_cut_off_says_so() {
+fn run_at_its_time_limit_is_marked() {
     let text = |end_s: u64| {
         format!(
             "policies = [\"none\"]\n[machine]\nend_s = {end_s}\n[disk]\nmodel = \"ssd\"\n\
@@ -24,9 +24,9 @@ fn a_run_that_is_cut_off_says_so() {
     assert!(whole.ended && whole.read_bytes == 1 << 20);
 }
 
-/// The last block of a file is shorter where blocks do not divide it, and it is read.
+/// If blocks do not divide a file, its last block is shorter, and it is read.
 #[test]
-fn a_file_is_read_to_its_end_whatever_the_block() {
+fn file_is_read_to_its_end_with_any_block_length() {
     for pattern in ["sequential", "backward", "interleaved", "interleaved-backward"] {
         for (via, block_kb) in [("read", 768), ("mmap", 768), ("read", 100), ("mmap", 100)] {
             let readers = if pattern.starts_with("inter") { "readers = 2\n" } else { "" };
@@ -44,7 +44,7 @@ fn a_file_is_read_to_its_end_whatever_the_block() {
     assert_eq!((rewritten.read_bytes, rewritten.write_bytes), (1 << 20, 1 << 20));
 }
 
-/// However a policy divides a program's work on its bytes, it is the same work.
+/// A program's work on its bytes takes the same time, however a policy divides it.
 #[test]
 fn the_same_work_takes_the_same_time_under_every_policy() {
     let text = "policies = [\"none\", \"fixed(7)\", \"linux-2.6\", \"linux-6.18\", \"zfetch\", \"ahead\", \"oracle\"]\n\
@@ -56,21 +56,21 @@ fn the_same_work_takes_the_same_time_under_every_policy() {
 }
 
 #[test]
-fn a_scenario_that_is_no_text_is_reported_with_its_line() {
+fn binary_scenario_is_reported_with_its_line() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("latin-1.toml");
     std::fs::write(&path, b"policies = [\"none\"]\nname = \"caf\xe9\"\n").unwrap();
     assert_eq!(read_small(&path).unwrap_err().to_string(), "line 2: not UTF-8");
     assert_eq!(Scenario::load(&path).unwrap_err().to_string(), "line 2: not UTF-8");
-    // Only too long: the character that its end cuts is no mistake.
+    // This text is only too long: a character cut at its end is no error.
     std::fs::write(&path, "é".repeat(1 << 18)).unwrap();
     assert!(Scenario::load(&path).unwrap_err().to_string().contains("at most 262144 bytes"));
 }
 
-/// A full queue let every reader in with one request at a time, so that the head went to and fro between all of them:
-/// eight streams had 0.59 of what one has, and 64 had 0.43.
+/// A full queue admitted every reader with one request at a time, so that the head moved back and forth between all of
+/// them. Eight streams had 0.59 of the throughput of one, and 64 had 0.43.
 #[test]
-fn many_streams_go_into_a_full_queue_as_a_whole() {
+fn many_streams_keep_their_throughput_with_a_full_queue() {
     let elapsed_ns = |streams: u64| {
         let text = format!(
             "policies = [\"ahead\"]\n[machine]\nmemory_mb = 8192\n[disk]\nmodel = \"hdd\"\n[[workload]]\n\
@@ -85,26 +85,26 @@ fn many_streams_go_into_a_full_queue_as_a_whole() {
     }
 }
 
-/// Wu's 800 slow streams, but through mappings: what lies behind a reader there is given another round when memory is
-/// short, so that it tells of a longer life than unread pages have. Once nearly every page that was read ahead was
-/// evicted before it was used.
+/// Wu's 800 slow streams, but through mappings. When memory is short, pages behind a mapped reader get another round,
+/// so they suggest a longer life than unread pages have. In the past nearly every prefetched page was evicted before
+/// its use.
 #[test]
-fn what_is_mapped_behind_a_reader_promises_no_long_life() {
+fn mapped_streams_in_little_memory_do_not_thrash() {
     let (_, run) = runs(
         "policies = [\"ahead\"]\n[machine]\nmemory_mb = 64\n[disk]\nmodel = \"hdd\"\n[[workload]]\npattern = \"sequential\"\n\
          via = \"mmap\"\nfile_mb = 4\nstreams = 800\nblock_kb = 4\nrate_kb_per_s = 1\n",
     )
     .remove(0);
     assert!(run.ended);
-    // 6,746 of 247,883 requests; before, 255,349 of 260,145.
+    // 6,746 of 247,883 requests; before the fix, 255,349 of 260,145.
     assert!(run.thrashings * 100 < run.device.requests * 5, "{run:?}");
     assert!(run.wasted_pages * 20 < run.issued_pages, "{run:?}");
 }
 
-/// Regression: `oracle` came to no end where readers have hardly a page each. What it brought was evicted before its use, and
-/// brought again.
+/// Regression: `oracle` did not end if readers have hardly a page each. Its prefetched pages were evicted before their
+/// use, and fetched again.
 #[test]
-fn oracle_ends_where_readers_have_hardly_a_page_each() {
+fn oracle_ends_with_hardly_a_page_for_each_reader() {
     for seed in 0..3 {
         let text = format!(
             "policies = [\"none\", \"oracle\"]\nseed = {seed}\n[machine]\nmemory_mb = 2\nend_s = 1000\n\
@@ -115,7 +115,7 @@ fn oracle_ends_where_readers_have_hardly_a_page_each() {
         );
         let [(_, none), (_, oracle)] = runs(&text).try_into().unwrap();
         assert!(none.ended && oracle.ended, "{seed}: {oracle:?}");
-        // Without a bound on what it loses, it took 20 times as long as nothing at all, and more.
+        // Without a limit on its losses, `oracle` took more than 20 times as long as no read-ahead.
         assert!(oracle.elapsed_ns <= 2 * none.elapsed_ns, "{seed}: {} and {}", oracle.elapsed_ns, none.elapsed_ns);
     }
 }

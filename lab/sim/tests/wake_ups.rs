@@ -1,5 +1,4 @@
-//! Room in the queue: a process that waits for room gets it as soon as it is free, with any number of waiting
-//! processes and any limit.
+//! Room in the queue: a waiting process gets free room at once, with any number of waiting processes and any limit.
 
 use ahead_sim::{Counters, Scenario};
 
@@ -8,8 +7,8 @@ fn runs(text: &str) -> Vec<(String, Counters)> {
     scenario.policies.iter().map(|choice| (choice.to_string(), scenario.run(choice).unwrap())).collect()
 }
 
-/// Once each process has its inode and pointer block, writing takes no disk; they waited for a timer of writeback
-/// instead.
+/// Regression: once each process has its inode and pointer block, writing needs no disk. The writers waited for a timer
+/// of writeback.
 #[test]
 fn writers_that_wait_for_room_do_not_wait_for_a_timer() {
     for (streams, requests, most_ns) in [(16, 1, 10_000_000), (40, 1, 50_000_000), (300, 4, 100_000_000)] {
@@ -23,9 +22,9 @@ fn writers_that_wait_for_room_do_not_wait_for_a_timer() {
     }
 }
 
-/// Regression: a process that was woken and found its inode cached let the others wait without end.
+/// Regression: a process that was woken and found its inode cached left the others waiting without end.
 #[test]
-fn readers_of_few_requests_never_wait_for_nothing() {
+fn readers_with_few_requests_never_idle() {
     for pattern in ["stride", "sequential", "random", "sparse"] {
         for more in ["streams = 8", "streams = 40\nreopens = true\nblocks = 4\npasses = 2"] {
             let text = format!(

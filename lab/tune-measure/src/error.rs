@@ -15,7 +15,7 @@ pub enum Error {
     /// A profile cannot be read.
     #[error("{0}")]
     Profile(#[from] ahead_profile::LoadError),
-    /// There is too little room to measure in.
+    /// There is too little space for the test files.
     #[error(
         "{name}: the test files need {needed_bytes} bytes, and {free_bytes} are free; free some space, or run fewer streams \
         (--streams)"
@@ -28,7 +28,7 @@ pub enum Error {
         /// Size of all test files, bytes.
         needed_bytes: u64,
     },
-    /// The target was there at the beginning.
+    /// The target existed at the start of the measurement, and is missing now.
     #[error("{name} vanished during the measurement: {why}")]
     Vanished {
         /// The target.
@@ -36,7 +36,7 @@ pub enum Error {
         /// The call that failed.
         why: String,
     },
-    /// A workload has nothing to read on this target.
+    /// A workload has no read on this target.
     #[error("{0}")]
     Workload(String),
 }

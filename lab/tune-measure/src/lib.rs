@@ -10,12 +10,12 @@
 //!              └─ verdict: geometric mean over the jobs of each candidate's share of the best rate; the smaller window wins a tie
 //! ```
 //!
-//! Linux has one number for a device. It limits the window of a sequential stream, and it is the window around a fault in a mapping that is
-//! accessed at scattered places, where all of it but one page may be wasted. So each window is a compromise. The best one depends on the
-//! disk: where a transfer takes long compared with an access, a fault should read little.
+//! Linux has one number for a device. It limits the window of a sequential stream. It is also the window around a fault in a mapping that
+//! is accessed at scattered places. There, all of the window but one page may be wasted. So each window is a compromise. The best window
+//! depends on the disk: where a transfer takes long compared with an access, a fault should read little.
 //!
 //! Input: a target and a workload. Output: a recommendation with its evidence. This crate must never leave a tried window set, and must
-//! never call noise a gain.
+//! never report noise as a gain.
 
 mod error;
 mod measure;

@@ -1,7 +1,8 @@
-//! Measuring: set a window, run the jobs under it, cold, go on with the next window, and set the first one again at the end.
+//! Measuring: set a window, run the jobs under it, cold, continue with the next window, and restore the first one at the end.
 //!
-//! A note of the first window is written before the first change, so that `ahead restore` can set it again after any failure. Until the end
-//! the setting belongs to this process, whatever value it has. The kernel applies it to files that are opened later: each run opens its own.
+//! A note of the first window is written before the first change, so that `ahead restore` can restore it after any failure. Until the end
+//! the setting belongs to this process, with any value. The kernel applies the setting to files that are opened later: each run opens its
+//! files.
 
 use crate::regions::{Source, TestRegions};
 use crate::search::{Depth, WindowTrial, search};
@@ -22,14 +23,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 const MIB: u64 = 1 << 20;
-/// The first runs find how long the jobs have to be: size of their file, windows of the stream and of the faults, number of faults.
+/// The first runs find the necessary length of the jobs: size of their file, windows of the stream and of the faults, number of faults.
 const FIRST_BYTES: u64 = 16 * MIB;
 const FIRST_STREAM_KB: u64 = 1024;
 const FIRST_FAULTS_KB: u64 = 128;
 const FIRST_FAULTS: u64 = 12;
 /// Time of a job under a good window, seconds: long compared with the time slices of a scheduler.
 const JOB_S: f64 = 0.4;
-/// Smallest and largest file of one stream: room for some windows of 16 MiB, and small enough for most disks.
+/// Smallest and largest file of one stream: several windows of 16 MiB fit, and most disks have the space.
 const STREAM_BYTES: (u64, u64) = (16 * MIB, 256 * MIB);
 /// Smallest file where space is scarce.
 const SMALLEST_BYTES: u64 = MIB;
@@ -37,19 +38,19 @@ const SMALLEST_BYTES: u64 = MIB;
 const FAULTS: (u64, u64) = (12, 1000);
 /// Files take at most one part in this many of the free space.
 const ROOM_SHARE: u64 = 2;
-/// A job that takes less time than this, seconds, runs again, at most `MAX_REPEATS` times. The fastest run counts: other processes only
-/// make a run slower, and they may slow down the whole of a short run.
+/// A job that takes less time than this, seconds, runs again, at most `MAX_REPEATS` times. The fastest run counts: other processes can
+/// only make a run slower, and they may slow down the whole of a short run.
 const MIN_TOTAL_S: f64 = 0.5;
 const MAX_REPEATS: usize = 4;
-/// The kernel reads ahead twice the full window before a stream's window has grown to it. A stream is furthest behind its read-ahead when
-/// it enters the second window of full length.
+/// The kernel reads ahead twice the full window before a stream's window has grown to its full length. A stream has the most bytes ahead
+/// when it enters the second window of full length.
 const GROWN_WINDOWS: u64 = 4;
-/// Then the rest of one window and all of the next one lie ahead of the stream.
+/// At that moment the rest of one window and all of the next one are ahead of the stream.
 const MAX_WINDOWS_AHEAD: u64 = 2;
-/// Why nothing is measured although files could be made.
+/// Why a measurement stops although files could be made.
 const OTHER_DEVICE: &str = "test files would lie on another device now";
 
-/// What runs under each window.
+/// The jobs that run under each window.
 #[derive(Clone, Copy, Debug)]
 pub enum Workload<'a> {
     /// The common jobs: one stream, several streams, scattered faults, and all of these at once.
@@ -60,17 +61,17 @@ pub enum Workload<'a> {
     Trace(&'a str, &'a Recording),
 }
 
-/// What to measure, and how.
+/// The target, the jobs and the settings of a measurement.
 pub struct Plan<'a> {
     /// The target whose window is measured.
     pub target: &'a Target,
     /// The machine.
     pub system: &'a System,
-    /// How many windows are tried.
+    /// Determines the number of windows.
     pub depth: Depth,
     /// Streams at the same time.
     pub streams: u64,
-    /// What runs under each window.
+    /// The jobs that run under each window.
     pub workload: Workload<'a>,
     /// Ends the measurement when it is set.
     pub stop: &'a AtomicBool,
@@ -81,7 +82,7 @@ pub struct Plan<'a> {
 pub struct Progress {
     /// Finished runs of jobs.
     pub done: u64,
-    /// Upper limit of their number.
+    /// Upper limit of the number of runs.
     pub total: u64,
     /// The current window and job.
     pub what: String,
@@ -96,7 +97,7 @@ pub struct Measured {
     pub runs: u64,
     /// Geometric mean of the jobs' ratios.
     pub score: f64,
-    /// Range of the scores of its single runs, divided by their median; null for one run.
+    /// Range of the scores of the window's single runs, divided by their median; null for one run.
     pub spread: Option<f64>,
     /// The result of each job.
     pub jobs: Vec<Job>,
@@ -104,14 +105,14 @@ pub struct Measured {
     pub fault_latency_s: Option<f64>,
     /// Longest call of the streams, or of the workload.
     pub longest_call_s: Option<f64>,
-    /// Bytes that the device read for faults (where these are not counted: bytes in the cache afterwards), divided by bytes used. Of a
+    /// Bytes that the device read for faults (without counts of the device: bytes in the cache afterwards), divided by bytes used. For a
     /// workload: bytes in the cache afterwards, divided by bytes used.
     pub amplification: Option<f64>,
     /// Unused bytes in the cache for each fault; null without that job.
     pub unused_bytes_per_fault: Option<f64>,
     /// Unused bytes in the cache after a workload; null without one.
     pub unused_bytes: Option<f64>,
-    /// Most bytes in the cache ahead of a stream; null without that job, and where the file ends before.
+    /// Most bytes in the cache ahead of a stream. Null without that job, and if the file ends before this maximum.
     pub ahead_bytes_per_stream: Option<f64>,
 }
 
@@ -120,21 +121,21 @@ pub struct Measured {
 pub struct Measurement {
     /// The window before and after, KiB.
     pub current_kb: u64,
-    /// Every window that was tried, from the smallest to the largest.
+    /// Every tried window, from the smallest to the largest.
     pub candidates: Vec<Measured>,
     /// The recommendation.
     #[serde(flatten)]
     pub verdict: Verdict,
     /// Time of the runs of all candidates, seconds.
     pub measured_s: f64,
-    /// The same, with making the files and finding their sizes.
+    /// As `measured_s`, with making the files and finding their sizes.
     pub elapsed_s: f64,
 }
 
 /// Measures a target, and calls `report` before each run of a job.
 ///
 /// Errors: not root; nothing on the target to measure; no space; a read-only file system; the target vanished; a run failed; `stop` was
-/// set. The first window is set again in any case.
+/// set. The first window is restored in any case.
 pub fn measure(plan: &Plan, report: &mut dyn FnMut(Progress)) -> Result<Measurement> {
     let (target, began) = (plan.target, Instant::now());
     if !machine::is_root() {
@@ -156,7 +157,7 @@ pub fn measure(plan: &Plan, report: &mut dyn FnMut(Progress)) -> Result<Measurem
     Ok(Measurement { current_kb, candidates, verdict, measured_s, elapsed_s: began.elapsed().as_secs_f64() })
 }
 
-/// Replaces an error by [`Error::Vanished`] where the target is not there any more.
+/// Replaces an error by [`Error::Vanished`] if the target does not exist any more.
 fn if_vanished(plan: &Plan, error: Error) -> Error {
     let is_final = matches!(error, Error::Bench(ahead_bench::Error::Stopped) | Error::Vanished { .. });
     if is_final || plan.target.is_there(plan.system) {
@@ -179,7 +180,7 @@ struct RunDetail {
 impl RunDetail {
     /// The cost of a workload that uses `used_bytes` bytes.
     fn of_workload(ran: WorkloadResult, used_bytes: u64) -> RunDetail {
-        // Where the cache holds less than was used, pages were evicted during the run, and the figure has no meaning.
+        // If the cache holds less than was used, pages were evicted during the run, and the figure is meaningless.
         let unused = ran.cached_bytes.checked_sub(used_bytes).map(|bytes| bytes as f64);
         let amplification = unused.map(|unused| 1.0 + unused / used_bytes.max(1) as f64);
         RunDetail { longest_call_s: Some(ran.longest_call_s), unused, amplification, ..RunDetail::default() }
@@ -316,7 +317,7 @@ fn seconds(time_ns: u64) -> f64 {
     time_ns as f64 / 1e9
 }
 
-/// Runs a job, and again while the total time of its runs is short.
+/// Runs a job, and repeats the run while the total time is short.
 fn repeat(variant: &Variant, regions: &TestRegions, each: bool, stop: &AtomicBool) -> Result<Vec<Observed>> {
     let mut runs: Vec<Observed> = Vec::new();
     while runs.is_empty()
@@ -360,7 +361,7 @@ fn measure_faults(detail: &mut RunDetail, variant: &Variant, runs: &[Observed], 
     let Some(last) = runs.last() else { return Ok(()) };
     let cached_bytes = regions.cached_bytes()?;
     let (used_bytes, faults) = (variant.used_bytes().max(1), last.each_ns.len().max(1));
-    // Where the cache holds less than was used, pages were dropped (FUSE does this when a file is opened), and the figure has no meaning.
+    // If the cache holds less than was used, pages were dropped (FUSE does this when a file is opened), and the figure is meaningless.
     let is_whole = cached_bytes >= used_bytes;
     let read_bytes = last.reads.map(|reads| reads.bytes).or(is_whole.then_some(cached_bytes));
     detail.amplification = read_bytes.map(|bytes| bytes as f64 / used_bytes as f64);
@@ -368,10 +369,10 @@ fn measure_faults(detail: &mut RunDetail, variant: &Variant, runs: &[Observed], 
     Ok(())
 }
 
-/// Makes the regions that jobs run on. After an unmount the same path leads to the file system below: that is not measured.
+/// Makes the regions for jobs. After an unmount the same path leads to the file system below, which is not measured.
 fn test_regions(plan: &Plan, source: &Source, sizes: &[u64]) -> Result<TestRegions> {
     let regions = TestRegions::make(source, sizes, LowerCache::of(plan.system, plan.target), plan.stop)?;
-    // The mount of the open files decides: another user may own their directory, and put a link in its place. An overlay has no window.
+    // The mount of the open files decides: another user may own their directory, and replace it by a link. An overlay has no window.
     let is_on_target = regions.device_number(plan.system).is_none_or(|number| number == plan.target.number);
     match is_on_target && plan.target.is_there(plan.system) {
         true => Ok(regions),
@@ -379,7 +380,7 @@ fn test_regions(plan: &Plan, source: &Source, sizes: &[u64]) -> Result<TestRegio
     }
 }
 
-/// Finds how long the jobs have to be on this device.
+/// Finds the necessary length of the jobs on this device.
 fn sizes_for(plan: &Plan, source: &Source) -> Result<Sizes> {
     let room_bytes = source.room_bytes()? / ROOM_SHARE / Sizes::share(plan.streams);
     let fitting = |bytes: u64| (bytes.min(room_bytes) / MIB * MIB).max(SMALLEST_BYTES);

@@ -1,6 +1,6 @@
 //! A profile as a job: the reads of a program, from the files of its profile that lie on the target.
 //!
-//! The job reads the used ranges in the order of first use, without pauses: every other page that the kernel reads is an effect of the
+//! The job reads the used ranges in the order of first use, without pauses. Every other page that the kernel reads is an effect of the
 //! window. A profile is untrusted: only regular files on the target are opened, and no symbolic link is followed.
 
 use crate::work::{CALL_BYTES, ProfileWorkload, WorkloadResult, touched_bytes};
@@ -64,7 +64,7 @@ fn open_same((path, found): &(PathBuf, Identity)) -> Result<File> {
     }
 }
 
-/// Bytes of the pages that it uses.
+/// Bytes of the pages that the workload uses.
 pub(crate) fn used_bytes(workload: &ProfileWorkload) -> u64 {
     touched_bytes(workload.reads.iter().map(|(file, offset, length)| (*file, *offset..offset.saturating_add(*length))))
 }
@@ -95,7 +95,7 @@ pub(crate) fn run(workload: &ProfileWorkload, stop: &AtomicBool) -> Result<Workl
                 .map_err(|e| Error::io(format!("read {}", found.0.display()), e))?;
             let took = began.elapsed();
             (elapsed, longest) = (elapsed + took, longest.max(took));
-            // The file is shorter now.
+            // Another process has truncated the file.
             if got == 0 {
                 break;
             }
@@ -128,7 +128,7 @@ mod tests {
         let program = ProfileWorkload { name: "x".into(), files, reads: vec![(0, 200_000, 200_000), (0, 0, 4096)] };
         let ran = run(&program, &AtomicBool::new(false)).unwrap();
         assert!(ran.bytes_per_s > 0.0 && ran.longest_call_s > 0.0, "{ran:?}");
-        // Of the file's 74 pages: the first, and those from 48 on.
+        // Of the file's 74 pages: the first one, and all from page 48 on.
         assert_eq!(
             used_bytes(&ProfileWorkload { reads: vec![(0, 200_000, 100_000), (0, 0, 4096)], ..program.clone() }),
             27 * 4096

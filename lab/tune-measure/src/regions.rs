@@ -1,4 +1,4 @@
-//! The regions that jobs read: files made for them, or, where writing is not possible, parts of the device.
+//! The regions that jobs read: files made for them, or, if writing is not possible, parts of the device.
 
 use crate::replay::{OpenRegion, ReplayResult, Task, replay};
 use crate::{Error, Result};
@@ -21,16 +21,16 @@ use std::time::{Duration, Instant};
 const ALIGNED_BYTES: u64 = 1 << 20;
 /// A mounted file system keeps blocks of its device in memory: at most one byte in this many of a region may stay cached.
 const HELD_SHARE: u64 = 64;
-/// Timeout and interval of attempts to evict; there is no event to wait for.
+/// Timeout and interval of attempts to evict, because the kernel reports no event.
 const EVICT_TIMEOUT: Duration = Duration::from_secs(3);
 const EVICT_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Where the test regions of a target lie.
+/// The place of a target's test regions.
 #[derive(Clone, Debug)]
 pub(crate) enum Source {
-    /// In files in this directory.
+    /// In new files in this directory.
     Directory(PathBuf),
-    /// On the device, which is only read.
+    /// On the device, which the measurement only reads.
     Device { path: PathBuf, size_bytes: u64 },
 }
 
@@ -67,12 +67,12 @@ impl Source {
     }
 }
 
-/// Files or parts of a device, of given sizes. They stay open: another user may own their directory, and replace them.
+/// Files or parts of a device, of given sizes. The files stay open: another user may own their directory, and replace them.
 #[derive(Debug)]
 pub(crate) struct TestRegions {
     regions: Vec<Region>,
-    /// The first region, opened once: FUSE drops the cached pages of a file when it is opened. The field is dropped before the files are
-    /// removed, because FUSE and NFS keep files that are open.
+    /// The first region, opened once: FUSE drops the cached pages of a file when the file is opened. Drop closes this file before the
+    /// removal of the files, because FUSE and NFS keep files that are open.
     first: File,
     storage: Storage,
     below: LowerCache,
@@ -130,7 +130,7 @@ impl TestRegions {
         self.regions.iter().map(|region| open_region(&self.storage, region)).collect()
     }
 
-    /// The number of the device whose window applies to the files, from the mount that they were made on. `None`: the regions are parts of
+    /// The number of the device whose window applies to the files, from the mount where they were made. `None`: the regions are parts of
     /// the device, or the mount is gone.
     pub fn device_number(&self, system: &System) -> Option<DeviceNumber> {
         match &self.storage {
@@ -203,7 +203,7 @@ impl TestRegions {
     }
 
     /// Measures the most bytes that are cached ahead of a stream. The stream reads `read_bytes` of the first region, cold, with calls of
-    /// `call_bytes`, and ends early when nearly `max_bytes` are ahead of it. `None`: the read-ahead reached the end of the region.
+    /// `call_bytes`, and ends early when nearly `max_bytes` are ahead. `None`: the read-ahead reached the end of the region.
     ///
     /// Errors: as [`TestRegions::run`].
     pub fn ahead_of_stream(
@@ -215,7 +215,7 @@ impl TestRegions {
     ) -> Result<Option<u64>> {
         self.make_cold()?;
         let region = open_region(&self.storage, &self.regions[0]);
-        // Opened again: reads through `first` would belong to the same stream for the kernel.
+        // Open the file again: for the kernel, reads through `first` would belong to the same stream.
         let (file, end) = (region.open()?, region.offset_bytes + region.length_bytes);
         let mut buffer = vec![0; call_bytes as usize];
         let (mut at, mut most) = (region.offset_bytes, 0);
@@ -251,7 +251,7 @@ impl TestRegions {
     }
 
     fn evict_parts(&self, device: &HeldFile) -> ahead_bench::Result<()> {
-        // Files are flushed before; nothing is written to a device.
+        // Files are flushed before this call; a device is never written.
         fadvise(&self.first, 0, None, Advice::DontNeed).map_err(|e| ahead_bench::Error::io("evict a device", e))?;
         for region in &self.regions {
             let cached_bytes = cached(&self.first, region)?;

@@ -1,8 +1,8 @@
 //! Repeats the operations of programs on regions of files or of a device, under the kernel's read-ahead.
 //!
-//! Only reads and faults are repeated; nothing is written. Each program is a thread and opens its files itself, so that its streams have
-//! their own read-ahead; programs do not wait for one another. A pause has its recorded length, but at most the time in which any window
-//! arrives: a longer pause changes nothing.
+//! The replay repeats only reads and faults, and writes nothing. Each program is a thread and opens its files, so that each of its
+//! streams has separate read-ahead. Programs do not wait for one another. A pause has its recorded length, but at most the time in which
+//! any window arrives: a longer pause has no further effect.
 
 use crate::{Error, Result};
 use ahead_bench::Gate;
@@ -24,13 +24,13 @@ use std::time::{Duration, Instant};
 
 /// A disk reads every candidate window in less time, except the largest on the slowest disks.
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
-/// Limit of a read call, bytes: it is also the size of a buffer.
+/// Limit of a read call, bytes: the buffer has this size.
 const MAX_CALL_BYTES: u64 = 16 << 20;
 
 /// Stack of a reader's thread, bytes: the default of Rust's threads.
 const STACK_BYTES: usize = 2 << 20;
 
-/// The region of a file or device that is one file of a workload.
+/// The region of a file or device that replaces one file of a workload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpenRegion<'a> {
     /// The file or device.
@@ -54,7 +54,7 @@ impl OpenRegion<'_> {
     }
 }
 
-/// A program: its operations, and the index of the region that is its file 0.
+/// A program: its operations, and the index of the region for its file 0.
 pub(crate) struct Task<'a> {
     pub ops: Box<dyn Iterator<Item = Op> + Send + 'a>,
     pub first: usize,
@@ -71,7 +71,7 @@ pub(crate) struct ReplayResult {
     pub read_bytes: u64,
     /// Longest call.
     pub latency_most: Duration,
-    /// Time of each call, nanoseconds; empty unless they are kept.
+    /// Time of each call, nanoseconds; empty unless the caller wants the times.
     pub each_ns: Vec<u64>,
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn replay(tasks: Vec<Task>, regions: &[OpenRegion], each: bool, stop:
     replay_in(tasks, regions, each, stop, STACK_BYTES)
 }
 
-/// The same, with a stack of `stack_bytes` for each thread.
+/// As [`replay`], with a stack of `stack_bytes` for each thread.
 fn replay_in(
     tasks: Vec<Task>,
     regions: &[OpenRegion],
@@ -105,14 +105,14 @@ fn replay_in(
                 if !gate.wait() {
                     return Err(ahead_bench::Error::Stopped.into());
                 }
-                // Each thread measures its own time: the thread that waits may wake up after the first one has ended.
+                // Each thread measures its time: the thread that waits may wake up after the first one has ended.
                 let began = Instant::now();
                 let result = runner.run(ops, stop)?;
                 Ok((began, ReplayResult { elapsed: began.elapsed(), ..result }))
             };
             Builder::new().stack_size(stack_bytes).spawn_scoped(scope, work)
         };
-        // When the kernel refuses a thread, the others must not wait for it.
+        // If the kernel refuses a thread, the other threads must not wait for that thread.
         let refused = |e| Error::io("start a thread for a reader (ulimit -u, pids.max)", e);
         let threads: std::io::Result<Vec<_>> = tasks.into_iter().map(start).collect();
         let threads = threads.map_err(refused).inspect_err(|_| gate.cancel())?;
@@ -134,14 +134,14 @@ fn replay_in(
     Ok(whole)
 }
 
-/// An open file, and its mapping after the first touch.
+/// An open file, and its mapping after the first access.
 struct Opened {
     file: File,
     mapping: Option<(Mapping, Mapped)>,
 }
 
 impl Opened {
-    /// The mapping with these properties. VM_EXEC cannot be set later, and huge pages would be another test; both are left out.
+    /// The mapping with these properties. Not included: VM_EXEC, which cannot be set later, and huge pages, which would change the test.
     fn mapping(&mut self, region: &OpenRegion<'_>, properties: Mapped) -> Result<&Mapping> {
         if self.mapping.as_ref().is_none_or(|(_, before)| *before != properties) {
             let length = region.offset_bytes + region.length_bytes;
@@ -187,7 +187,7 @@ impl<'a> TaskRunner<'a> {
                 Op::Compute { time_ns } | Op::Sleep { time_ns } => {
                     std::thread::sleep(Duration::from_nanos(time_ns).min(LONGEST_PAUSE));
                 }
-                // Files are opened at first use; a read has its own offset; writes do not matter for read-ahead.
+                // Files are opened at first use; a read has an offset; writes have no effect on read-ahead.
                 Op::Open { .. } | Op::Seek { .. } | Op::Write { .. } | Op::Sync { .. } => {}
             }
         }
@@ -219,7 +219,7 @@ impl<'a> TaskRunner<'a> {
             let got = opened.file.read_at(&mut buffer[..now], region.offset_bytes + at);
             let got = got.map_err(|e| Error::io(format!("read {}", region.path().display()), e))?;
             self.count_call(began, got as u64);
-            // The file is shorter now.
+            // Another process has truncated the file.
             if got == 0 {
                 break;
             }
@@ -307,7 +307,7 @@ mod tests {
         let held = HeldFile::open(&path).unwrap();
         let region = OpenRegion { file: &held, offset_bytes: 0, length_bytes: 4096 };
         let tasks = (0..2).map(|_| Task { ops: Box::new(std::iter::empty()), first: 0 }).collect();
-        // A stack for which there is no address space.
+        // A stack that exceeds the address space.
         let refused = replay_in(tasks, &[region], false, &AtomicBool::new(false), 1 << 46).unwrap_err();
         assert!(refused.to_string().contains("start a thread for a reader"), "{refused}");
     }

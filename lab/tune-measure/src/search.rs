@@ -9,28 +9,28 @@
 //!                                          1     2                                smallest that may be as good
 //! ```
 //!
-//! The score rises to its best and falls again, or is flat: streams gain from a window until the disk's bandwidth is reached, and
-//! faults lose from it once the transfer takes longer than the access. On such a curve the coarse and fine steps find the best candidate
-//! if there is no noise. The runs that follow reduce noise: only the best candidates run again, in turn, and medians are compared. This
+//! The score rises to its best and falls again, or is flat. Streams gain from a window until the disk's bandwidth is reached. Faults lose
+//! from a window once the transfer takes longer than the access. On such a curve the coarse and fine steps find the best candidate if
+//! there is no noise. The runs that follow reduce noise: only the best candidates run again, in turn, and medians are compared. This
 //! takes 13 or 14 runs; three runs of every candidate take 63.
 
 use crate::verdict::{Candidate, Score, score};
 
-/// The windows that are tried, KiB: powers of two from 16 KiB to 16 MiB, and the middle of each two.
+/// The candidates, KiB: powers of two from 16 KiB to 16 MiB, and the middle of each two.
 pub const CANDIDATES_KB: [u64; 21] =
     [16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384];
-/// Distance between coarse candidates, and the first of them: their neighbours at half that distance reach both ends.
+/// Distance between coarse candidates, and the index of the first one: their neighbours at half that distance reach both ends.
 const COARSE_STEP: usize = 4;
 const COARSE_FIRST: usize = 2;
-/// Candidates that run again, for each round.
+/// Number of candidates that run again, for each round.
 const AGAIN: [usize; 2] = [2, 2];
 /// Runs of each candidate in an exhaustive measurement.
 const ALL_RUNS: usize = 3;
 
-/// How many windows are trials.
+/// Determines the number of trials.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Depth {
-    /// As many as are needed to find the best.
+    /// As many windows as the search for the best one needs.
     #[default]
     Search,
     /// Every candidate and the current window, three times, in turn: a check of the search.
@@ -91,7 +91,7 @@ struct Trials<'a, T> {
 }
 
 impl<T: WindowTrial> Trials<'_, T> {
-    /// Runs each window once, from the smallest to the largest or back.
+    /// Runs each window once, in ascending or descending order.
     fn run_all(&mut self, windows: impl Iterator<Item = u64>, backward: bool) -> Result<(), T::Error> {
         let mut windows: Vec<u64> = windows.collect();
         windows.sort_unstable();
@@ -115,7 +115,7 @@ impl<T: WindowTrial> Trials<'_, T> {
         best.and_then(|best| CANDIDATES_KB.iter().position(|kb| *kb == best.kb)).unwrap_or(CANDIDATES_KB.len() / 2)
     }
 
-    /// The best candidates, among them the smallest one whose distance from the best may be noise.
+    /// The best candidates, and the smallest one whose distance from the best may be noise.
     fn contenders(&self, count: usize) -> Vec<u64> {
         let mut scores = score(&self.candidates);
         scores.sort_by(|a, b| b.value.total_cmp(&a.value));
@@ -133,7 +133,7 @@ impl<T: WindowTrial> Trials<'_, T> {
     }
 }
 
-/// Candidates with this share of the best score may be the best: single runs of some tenths of a second vary by as much.
+/// Candidates with this share of the best score may be the best: this is the variation of single runs of some tenths of a second.
 const NEAR: f64 = 0.96;
 
 #[cfg(test)]
@@ -142,7 +142,7 @@ mod tests {
     use crate::verdict::recommended;
     use proptest::prelude::*;
 
-    /// A disk that is a formula: rates of two jobs, one that gains from a window and one that loses, with noise.
+    /// A simulated disk: a formula for the rates of two jobs, one that gains from a window and one that loses, with noise.
     struct FormulaDisk<F> {
         rates: F,
         noise: f64,
@@ -165,7 +165,7 @@ mod tests {
             FormulaDisk { rates, noise, chance: ahead_sim::Chance::new(seed), runs: 0 }
         }
 
-        /// From -1 to 1.
+        /// A random number from -1 to 1.
         fn draw(&mut self) -> f64 {
             self.chance.below(2001) as f64 / 1000.0 - 1.0
         }
@@ -180,13 +180,13 @@ mod tests {
         ((of(recommended(&candidates)) - best).exp(), disk.runs)
     }
 
-    /// A stream's rate and a fault's: access and transfer, as in Wu's table.
+    /// The rates of a stream and of faults, from access time and transfer, as in Wu's table.
     fn disk(access_s: f64, kb_per_s: f64) -> impl Fn(f64) -> Vec<f64> {
         move |kb| vec![kb / (access_s + kb / kb_per_s), 1.0 / (access_s + kb / kb_per_s)]
     }
 
     #[test]
-    fn candidates_are_pages_and_grow() {
+    fn candidates_are_whole_pages_in_ascending_order() {
         assert!(CANDIDATES_KB.windows(2).all(|pair| pair[0] < pair[1]));
         assert!(CANDIDATES_KB.iter().all(|kb| kb % 4 == 0));
     }
@@ -232,7 +232,7 @@ mod tests {
         }
 
         #[test]
-        fn every_curve_with_one_peak_does(
+        fn curve_with_one_peak_gets_a_window_within_5_percent_of_its_best(
             peak in 4.0..15.0f64, rise in 0.02..2.0f64, fall in 0.02..2.0f64, seed in any::<u64>(),
         ) {
             let curve = |kb: f64| {
@@ -246,13 +246,13 @@ mod tests {
         }
 
         #[test]
-        fn flat_curves_do_whatever_the_noise(noise in 0.0..0.3f64, seed in any::<u64>()) {
+        fn noisy_flat_curve_gets_a_window_within_5_percent_of_its_best(noise in 0.0..0.3f64, seed in any::<u64>()) {
             prop_assert!(quality(|_| vec![1.0, 1.0, 1.0], noise, seed).0 >= 0.95);
         }
 
         /// Streams gain up to a point and stay there; faults lose from a point on.
         #[test]
-        fn plateaus_do(gain_kb in 8.0..20_000f64, lose_kb in 8.0..20_000f64, seed in any::<u64>()) {
+        fn plateaus_get_a_near_best_window(gain_kb in 8.0..20_000f64, lose_kb in 8.0..20_000f64, seed in any::<u64>()) {
             let rates = |kb: f64| vec![(kb / gain_kb).min(1.0), (lose_kb / kb).min(1.0)];
             let (part, _) = quality(rates, 0.0, seed);
             prop_assert!(part >= 0.95, "{part}");

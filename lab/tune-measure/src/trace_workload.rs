@@ -1,7 +1,8 @@
 //! A trace as a job: the operations of its programs, repeated on files of the same lengths.
 //!
-//! A trace identifies files by number, not by name, and may come from another machine. For read-ahead only the pattern counts: which
-//! program reads where, in which order, with which pauses. So files are made for it; each ends one window after the last byte that is read.
+//! A trace identifies files by number, not by name, and may come from another machine. For read-ahead only the pattern counts: the order
+//! of reads and pauses in each program. So the measurement makes files for the trace; each ends one window after the last byte that a
+//! program reads.
 
 use crate::regions::TestRegions;
 use crate::replay::Task;
@@ -11,9 +12,9 @@ use ahead_policy::PAGE_BYTES;
 use ahead_sim::{Op, Recording};
 use std::sync::atomic::AtomicBool;
 
-/// Limit of programs: each one is a thread.
+/// Limit of programs, because each one is a thread.
 const MAX_PROGRAMS: usize = 256;
-/// Limit of files: each one is made, and evicted before each run.
+/// Limit of files, because each one is made, and evicted before each run.
 const MAX_FILES: usize = 1 << 14;
 
 /// A trace that can be run.
@@ -45,7 +46,7 @@ impl<'a> TraceWorkload<'a> {
         self.name
     }
 
-    /// Sizes of its files, bytes.
+    /// Sizes of the trace's files, bytes.
     pub fn sizes(&self) -> Vec<u64> {
         self.sizes.clone()
     }
@@ -119,7 +120,7 @@ mod tests {
         let recording = recording(2);
         let trace = TraceWorkload::new("x", &recording).unwrap();
         assert_eq!(trace.sizes(), [(1 << 20) + 4096 + (16 << 20), 10 * 4096, 0]);
-        // Three pages, however often they are read.
+        // Three pages, with any number of reads.
         assert_eq!(trace.used_bytes(), 3 * 4096);
     }
 

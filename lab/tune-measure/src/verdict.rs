@@ -1,21 +1,21 @@
-//! Judges the windows that were tried: which one is best and why, and which jobs the current window slows down.
+//! Judges the tried windows: the best one and the reason, and the jobs that the current window slows down.
 //!
-//! The score of a window is the geometric mean, over the jobs, of its rate divided by the best rate of that job. So each job counts the
-//! same whatever its unit, and half the rate of one job equals twice the rate of another. Rates are medians of a window's runs. Of the
-//! windows whose scores are within 2 % of the best, the smallest is recommended: it costs less memory and latency, and reads fewer unused
-//! bytes.
+//! The score of a window is the geometric mean, over the jobs, of the job's rate divided by the best rate of that job. So each job has
+//! the same weight with any unit, and half the rate of one job equals twice the rate of another. Rates are medians of a window's runs. Of
+//! the windows whose scores are within 2 % of the best, the smallest is recommended. It costs less memory and latency, and reads fewer
+//! unused bytes.
 
 use serde::Serialize;
 
-/// Scores with this share of the best count as equal to it: no disk repeats a run of some tenths of a second more exactly.
+/// Scores with this share of the best count as equal to the best. No disk repeats a run of some tenths of a second more exactly.
 const TIE: f64 = 0.98;
 /// The current window harms a job that runs at less than this share of its rate under the recommended window.
 const HARM: f64 = 0.8;
-/// The spread of a window's runs that makes a recommendation doubtful: a median may be off by half of it, which is more than the 5 % that
-/// a window may cost.
+/// The spread of a window's runs that makes a recommendation doubtful: the error of a median may be half of this spread. That is more
+/// than the 5 % that a window may cost.
 const DOUBT: f64 = 0.1;
 
-/// A window that was tried.
+/// A tried window.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
     /// The window, KiB.
@@ -90,7 +90,7 @@ pub(crate) fn recommended(candidates: &[Candidate]) -> u64 {
 pub struct Harm {
     /// The job.
     pub job: String,
-    /// Its rate under the current window, divided by that under the recommended window.
+    /// The job's rate under the current window, divided by the rate under the recommended window.
     pub ratio: f64,
     /// The reason, for people.
     pub why: String,
@@ -99,7 +99,7 @@ pub struct Harm {
 /// One job under one window.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Job {
-    /// Its name.
+    /// Name of the job.
     pub name: String,
     /// Median rate, in `unit`.
     pub rate: f64,
@@ -109,7 +109,7 @@ pub struct Job {
     pub ratio: f64,
 }
 
-/// The recommended window, and why.
+/// The recommended window, with its reason.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
     /// The window, KiB.
@@ -120,11 +120,11 @@ pub struct Verdict {
     pub harms: Vec<Harm>,
     /// Median spread of the windows that ran more than once; null: every window ran once.
     pub noise: Option<f64>,
-    /// Why the recommendation is doubtful, for people; null: it is not.
+    /// Why the recommendation is doubtful, for people; null: the recommendation is certain.
     pub doubt: Option<String>,
 }
 
-/// Judges the windows that were tried. `jobs`: names and units of rates, in their order.
+/// Judges the tried windows. `jobs`: names and units of rates, in their order.
 pub(crate) fn judge(candidates: &[Candidate], jobs: &[(String, &'static str)], current_kb: u64) -> Verdict {
     let recommended_kb = recommended(candidates);
     let scores = score(candidates);
@@ -223,9 +223,9 @@ mod tests {
         assert_eq!(recommended(&candidates(&[(16, &[90.0]), (64, &[97.0]), (128, &[100.0])])), 128);
     }
 
-    /// Regression: it was -0 % above.
+    /// Regression: equal scores were reported as -0 % above.
     #[test]
-    fn equal_scores_are_called_equal() {
+    fn equal_scores_are_reported_as_equal() {
         assert_eq!([0.999, 1.0, 1.004].map(compare_scores), ["equal to"; 3]);
         assert_eq!([0.98, 1.25].map(compare_scores), ["2 % below", "25 % above"]);
     }
@@ -250,16 +250,16 @@ mod tests {
         assert!(judge(&tried, &names, 512).reason.contains("is the current window"));
     }
 
-    /// Regression: the reason said of a stream that most of the bytes were never used.
+    /// Regression: the reason for a stream was that most of the bytes were never used.
     #[test]
-    fn stream_under_a_too_large_window_wastes_nothing() {
+    fn reason_for_a_stream_names_no_unused_bytes() {
         let tried = candidates(&[(128, &[100.0]), (8192, &[50.0])]);
         let verdict = judge(&tried, &[("one stream".to_owned(), "bytes_per_s")], 8192);
         assert!(verdict.harms[0].why.contains("too large for this device"), "{verdict:?}");
     }
 
     #[test]
-    fn runs_that_differ_make_the_verdict_doubtful() {
+    fn different_runs_make_the_verdict_doubtful() {
         let jobs = [("one stream".to_owned(), "bytes_per_s")];
         let with = |runs: &[f64]| {
             let mut tried = candidates(&[(64, &[97.0]), (512, &[50.0])]);

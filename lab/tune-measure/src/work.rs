@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The length of a run depends on the window: after 64 windows of a stream the 65th gives no new information. With a fixed length, small
-//! windows would take most of the time, minutes on a rotating disk. Rates hardly depend on the length.
+//! windows would take most of the time, minutes on a rotating disk. The length has little effect on the rates.
 
 use ahead_bench::{Observed, Part, Variant, Work};
 use ahead_policy::PAGE_BYTES;
@@ -19,10 +19,11 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 const KIB: u64 = 1 << 10;
-/// Size of a read call: the smallest window that is tried. For a call longer than the window the kernel reads the length of the call, and
-/// the call would be measured instead of the window (cp and cat read 128 KiB a call, and small windows hardly slow them down).
+/// Size of a read call: the smallest tried window. For a call longer than the window the kernel reads the length of the call, and the
+/// result would be that of the call instead of the window. (cp and cat read 128 KiB a call, and small windows hardly slow them down.)
 pub(crate) const CALL_BYTES: u64 = 16 * KIB;
-/// Fewest windows in a run of one stream, and of each of several: the first windows of a stream are smaller, and should count little.
+/// Fewest windows in a run of one stream, and of each of several. The first windows of a stream are smaller, and should have little
+/// weight.
 const WINDOWS_OF_ONE: u64 = 64;
 const WINDOWS_OF_MANY: u64 = 8;
 /// Windows for each fault: a device with shorter accesses gets more of both.
@@ -33,11 +34,11 @@ const MIN_STREAM_BYTES: u64 = 256 * KIB;
 const MANY_SHARE: u64 = 4;
 /// Faults read at most one part in this many of the file: a fault in a cached part measures nothing.
 const FAULT_SHARE: u64 = 3;
-/// Fewest faults: the rate of fewer would depend on their places.
+/// Fewest faults: with fewer, the rate would depend on their places.
 const MIN_FAULTS: u64 = 6;
 /// Bytes that each of two streams reads for one fault: a round of the mixed job.
 const ROUND_BYTES: u64 = 256 * KIB;
-/// Streams of the mixed job. Its rounds: as many as are in eight windows of a stream, or an eighth of the faults.
+/// Streams of the mixed job. Number of its rounds: the number of rounds in eight windows of a stream, or an eighth of the faults.
 const MIXED_STREAMS: usize = 2;
 const ROUND_WINDOWS: u64 = 8;
 const ROUND_SHARE: u64 = 8;
@@ -161,11 +162,11 @@ pub(crate) struct WorkloadResult {
     pub bytes_per_s: f64,
     /// Longest call, seconds.
     pub longest_call_s: f64,
-    /// Bytes of its files in the cache at the end.
+    /// Bytes of the workload's files in the cache at the end.
     pub cached_bytes: u64,
 }
 
-/// Bytes of the pages that ranges of bytes touch; each page counts once.
+/// Bytes of the pages that ranges of bytes cover, also in part; each page counts once.
 pub(crate) fn touched_bytes(ranges: impl IntoIterator<Item = (usize, Range<u64>)>) -> u64 {
     let pages = |(file, bytes): (usize, Range<u64>)| (file, bytes.start / PAGE_BYTES, bytes.end.div_ceil(PAGE_BYTES));
     let mut ranges: Vec<_> = ranges.into_iter().map(pages).collect();
@@ -182,7 +183,7 @@ pub(crate) fn touched_bytes(ranges: impl IntoIterator<Item = (usize, Range<u64>)
 /// The reads of a program, from its profile: calls on existing files, in the order of first use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProfileWorkload {
-    /// Its name.
+    /// Name of the profile.
     pub name: String,
     /// The files, and their identities when they were first opened.
     pub files: Vec<(PathBuf, Identity)>,
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn page_touched_twice_counts_once() {
+    fn page_accessed_twice_counts_once() {
         let ranges = [(1, 0..1), (0, 4095..4097), (0, 0..10), (1, 8192..8192), (0, 20_480..20_481)];
         assert_eq!(touched_bytes(ranges), 4 * PAGE_BYTES);
         assert_eq!(touched_bytes([]), 0);

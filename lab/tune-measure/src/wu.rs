@@ -5,14 +5,14 @@
 //!     │◀─────────────── latency ──────────────────▶│     throughput = size / latency, utilisation = transfer / latency
 //! ```
 //!
-//! This holds for random requests, and for streams so numerous that each request needs an access. A larger window increases throughput
-//! as long as the transfer is shorter than the access; beyond that it mostly adds latency. That is how Wu got from 128 to 512 KiB for a
-//! disk of 8 ms and 100 MB/s: 39 instead of 14 MB/s, 13 instead of 9.25 ms.
+//! This holds for random requests, and for so large a number of streams that each request needs an access. A larger window increases
+//! throughput as long as the transfer is shorter than the access. A still larger window mostly adds latency. With this table Wu raised
+//! the window from 128 to 512 KiB for a disk of 8 ms and 100 MB/s. The table has 39 instead of 14 MB/s, and 13 instead of 9.25 ms.
 
 use serde::Serialize;
 use std::time::Duration;
 
-/// Smallest and largest size in the table, KiB: from a page to the largest window that is measured. Wu's table ends with 4 MiB.
+/// Smallest and largest size in the table, KiB: from a page to the largest measured window. Wu's table ends with 4 MiB.
 const SIZES_KB: (u64, u64) = (4, 16 << 10);
 
 /// Access time and bandwidth of a disk.
@@ -35,7 +35,7 @@ pub struct Row {
     pub latency_s: f64,
     /// Share of the transfer in the latency, from 0 to 1.
     pub utilisation: f64,
-    /// Size by latency, bytes per second.
+    /// Size divided by latency, bytes per second.
     pub throughput_bytes_per_s: f64,
 }
 

@@ -1,4 +1,4 @@
-//! Comparisons where a file system does not answer.
+//! Comparisons with a file system that does not answer.
 
 use super::Small;
 use crate::machine_lock;

@@ -1,4 +1,4 @@
-//! Where `compare --html` and `show --html` may write.
+//! Permitted targets of `compare --html` and `show --html`.
 
 use super::{BEHIND_SUDO, Small, ahead, stderr_of};
 use crate::machine_lock;
@@ -39,7 +39,7 @@ fn a_full_disk_keeps_the_earlier_report() {
 
 /// Regression: root followed the user's link and replaced a file of root; a report in the user's directory belonged to root.
 #[test]
-fn a_report_belongs_to_the_user_and_a_link_does_not_lead_root_elsewhere() {
+fn report_belongs_to_the_user_and_root_follows_no_link() {
     let _alone = machine_lock::alone();
     let Some(small) = Small::new() else { return };
     let (users, roots) = (small.path("users"), small.path("roots"));

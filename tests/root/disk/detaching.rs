@@ -1,9 +1,9 @@
-//! `ahead disk detach`: complete or not at all, and the error names what keeps the disk.
+//! `ahead disk detach`: complete or without effect, and the error names the users of the disk.
 
 use super::*;
 
 #[test]
-fn a_disk_in_use_stays_and_the_error_says_so() {
+fn disk_in_use_is_not_detached_and_reported_as_in_use() {
     let Some(mut home) = Home::new() else { return };
     let mount = home.mount_point();
     let disk = home.create("busy", &["--size", "64M", "--model", "ssd", "--mount", &mount]);
@@ -22,7 +22,7 @@ fn a_disk_in_use_stays_and_the_error_says_so() {
     assert_gone(&disk);
 }
 
-/// Asserts that a refused detach changes nothing and names what keeps the disk.
+/// Asserts that a refused detach changes nothing, and that its message contains `names`.
 fn assert_refused(disk: &DiskInfo, names: &str) {
     let refused = ahead(&["disk", "detach", &disk.name]).assert().code(1);
     let message = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();
@@ -62,14 +62,14 @@ fn a_refused_detach_leaves_the_disk_unchanged() {
     run("mount", &["-t".as_ref(), "tmpfs".as_ref(), "x".as_ref(), &inside]);
     assert_refused(&disk, inside.to_str().unwrap());
     run("umount", &[&inside]);
-    // A namespace that keeps its mounts when ours end; this is visible only after the unmount.
+    // A namespace that keeps its mounts when the test's mounts end; this is visible only after the unmount.
     let other = Elsewhere::new();
     for _ in 0..2 {
         assert_refused(&disk, "another mount namespace");
         assert_mounted_as_before(&disk);
     }
     drop(other);
-    // The daemon's successor knows the new mount, also after a SIGKILL of the daemon.
+    // The daemon's successor has the new mount, also after a SIGKILL of the daemon.
     std::process::Command::new("kill").args(["-9", &disk.daemon.pid.to_string()]).status().unwrap();
     assert!(ahead_process::wait_end(disk.daemon, LONGEST).unwrap());
     detach(&disk);
@@ -136,9 +136,9 @@ fn an_interrupted_detach_leaves_the_disk_unchanged() {
     assert_gone(&disk);
 }
 
-/// Regression: the message about what stays was missing.
+/// Regression: the message about the remaining mount was missing.
 #[test]
-fn a_detach_after_a_crash_names_what_it_leaves_alone() {
+fn detach_after_a_crash_names_the_remaining_mount() {
     let Some(mut home) = Home::new() else { return };
     let mount = home.mount_point();
     let disk = home.create("replaced", &["--size", "64M", "--model", "ssd", "--mount", &mount]);
@@ -169,7 +169,7 @@ fn a_detach_that_waits_for_the_last_user_can_be_cancelled() {
 }
 
 #[test]
-fn a_daemon_that_is_asked_to_end_detaches() {
+fn daemon_detaches_at_sigterm() {
     let Some(mut home) = Home::new() else { return };
     let mount = home.mount_point();
     let disk = home.create("term", &["--size", "64M", "--model", "ssd", "--mount", &mount]);
@@ -180,8 +180,8 @@ fn a_daemon_that_is_asked_to_end_detaches() {
     assert_gone(&disk);
 }
 
-/// Sets the window of the next free loop device to the default. Earlier disks may have left it so wide that the kernel has
-/// nothing to raise.
+/// Sets the window of the next free loop device to the default. Earlier disks may have left a window so wide that the
+/// kernel does not raise it.
 fn freshen_free_device(home: &Home) {
     let file = home.path("fresh");
     File::create(&file).unwrap().set_len(1 << 20).unwrap();
@@ -209,7 +209,7 @@ fn a_detached_loop_device_has_its_old_settings() {
             .filter(|(_, note)| note.owner == disk.daemon)
             .filter_map(|(_, note)| setting(note.action))
             .collect();
-        // The restored scheduler has its own value.
+        // The restored scheduler has a separate value.
         before.retain(|(name, _)| name != "nr_requests");
         assert!(before.iter().any(|(name, _)| name == "read_ahead_kb") && before.len() >= 3, "{before:?}");
         assert_ne!(block::disk_setting(disk.device_number, "read_ahead_kb").unwrap(), "1002");

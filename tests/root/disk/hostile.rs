@@ -103,7 +103,7 @@ fn a_mount_point_replaced_by_a_link_is_not_followed() {
     assert!(!mounting::is_mount_point(&moved).unwrap());
 }
 
-/// Regression: a setuid program or a device node on a stranger's image gave the stranger root's rights.
+/// Regression: a setuid program or a device node on another user's image gave that user root's rights.
 #[test]
 fn programs_and_devices_of_an_image_give_no_rights() {
     let Some(mut home) = Home::new() else { return };
@@ -145,13 +145,14 @@ fn an_image_cannot_request_a_panic() {
         let image = disk.image.to_str().unwrap();
         ahead(&["disk", "attach", image, "--name", &disk.name, "--model", "ssd", "--mount", &mount]).assert().success();
         let (_, options) = options_of(Path::new(&mount));
-        // The table names only options that differ from the image's own.
+        // The table names only options that differ from those of the image.
         assert_eq!(options.split(',').find(|option| option.starts_with("errors=")), expected, "{options}");
         detach(&disk);
     }
 }
 
-/// Duration of a read of the disk below, milliseconds: an image of hundreds of reads is not copied within the test.
+/// Duration of a read of the disk below, milliseconds: an image that needs hundreds of reads is not copied within the
+/// test.
 const STALL_MS: u64 = 10_000;
 
 /// Regression: only SIGKILL ended `attach` while the daemon copied an image from a silent disk.
@@ -180,7 +181,7 @@ fn an_attach_with_a_silent_image_can_be_interrupted() {
     let output = attach.wait_with_output().unwrap();
     let message = String::from_utf8_lossy(&output.stderr);
     Client::new(&below).fault(stall(0)).unwrap();
-    // The outstanding read is answered at its time, and keeps the file system busy until then.
+    // The outstanding read is answered after its full time, and keeps the file system busy until then.
     super::wait_until(|| ahead_disk::detach(&below).is_ok());
     assert_eq!(output.status.code(), Some(130), "{message}");
     let left = fs::read_dir("/run/ahead/disk").unwrap().map(|entry| entry.unwrap().file_name());

@@ -1,4 +1,4 @@
-//! Descriptions of devices that are kept, used, and discarded when the first reads contradict them.
+//! Descriptions of devices that are saved, used, and discarded when the first reads contradict them.
 
 use super::{KIB, replay};
 use crate::mounted::Mounted;
@@ -8,7 +8,7 @@ use ahead_profile::{File, Profile};
 use std::fs;
 use std::path::PathBuf;
 
-/// A saved description, removed at the end with the directories that were not there before.
+/// A saved description. Removed at the end with the directories that did not exist before.
 struct Saved {
     file: PathBuf,
     made: Vec<PathBuf>,
@@ -24,7 +24,7 @@ impl Saved {
 impl Drop for Saved {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.file);
-        // Only empty directories: another process may have saved something meanwhile.
+        // Only empty directories: another process may have saved a description meanwhile.
         self.made.iter().for_each(|directory| drop(fs::remove_dir(directory)));
     }
 }
@@ -33,7 +33,7 @@ impl Drop for Saved {
 const STORE: &str = "/var/lib/ahead/devices";
 const ABOVE: &str = "/var/lib/ahead";
 
-/// Twenty files, each used whole.
+/// Twenty files, each used completely.
 fn profile(mounted: &mut Mounted) -> Profile {
     let files: Vec<PathBuf> = (0..20).map(|index| mounted.file(&format!("f{index}"), 32 * KIB)).collect();
     mounted.make_cold();
@@ -58,9 +58,9 @@ fn saved_description_is_found_by_uuid_and_discarded_when_the_first_reads_contrad
     assert_eq!(used["description_file"], kept.file.to_str().unwrap(), "{account}");
     assert!(used["discarded"].as_str().is_some_and(|why| why.contains("first 7 reads")), "{account}");
     assert!(used["source"] == "assumed" && used["access_us"].as_f64() < Some(1e5), "{account}");
-    // Nevertheless, everything is fetched once.
+    // Nevertheless, all pages are fetched once.
     assert_eq!((&account["issued_bytes"], &account["already_resident_bytes"]), (&(640 * KIB).into(), &0.into()));
-    // What is cached contradicts nothing.
+    // Cached pages do not contradict the description.
     let again = replay(&profile, &[]);
     assert_eq!((&again["devices"][0]["source"], &again["devices"][0]["discarded"]), (&"saved".into(), &().into()));
     drop(kept);
@@ -69,10 +69,10 @@ fn saved_description_is_found_by_uuid_and_discarded_when_the_first_reads_contrad
 }
 
 #[test]
-fn given_description_of_a_seeking_disk_is_discarded_too_and_nothing_is_fetched_twice() {
+fn wrong_given_description_is_discarded_and_no_page_is_fetched_twice() {
     let Some(mut mounted) = Mounted::new("ext4") else { return };
     let mut profile = profile(&mut mounted);
-    // Far from one another, as the profile says: on a disk that seeks only such reads are timed.
+    // The profile places the files far apart: on a disk that seeks, only such reads are timed.
     for (place, file) in (1..).zip(&mut profile.files) {
         file.extents[0].physical_bytes = Some(place * (16 << 20));
     }

@@ -1,4 +1,5 @@
-//! A file system that does not answer, such as a network file system without its server: only processes that need it wait.
+//! A file system that does not answer, such as a network file system without its server. Only processes that need it
+//! wait.
 
 use super::{MIB, resident, saved};
 use crate::crash::wait_until;
@@ -17,10 +18,11 @@ use std::sync::{RwLockReadGuard, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Limit for work that does not need the file system. The program is held for two seconds; it was once held for eleven.
+/// Limit for work that does not need the file system. The program is held for two seconds; in the regression it was
+/// held for eleven.
 const LONGEST: Duration = Duration::from_secs(9);
 
-/// The time until a silent file system is given up, with a margin for a loaded machine.
+/// The timeout for a silent file system, with a margin for a loaded machine.
 const GIVES_UP: Duration = Duration::from_secs(90);
 
 /// A FUSE file system whose server reads every request and answers only the first, which makes it usable.
@@ -78,7 +80,7 @@ impl Silent {
 
 impl Drop for Silent {
     fn drop(&mut self) {
-        // By force: that ends the connection, and waiting processes get an error.
+        // A forced unmount ends the connection, and waiting processes get an error.
         let umount = Command::new("umount").args(["-f", "-l", "-c"]).arg(&self.mount).status();
         assert!(umount.unwrap().success() || std::thread::panicking());
         self.server.take().map(JoinHandle::join).unwrap().unwrap();
@@ -193,7 +195,7 @@ fn skipped(account: &Value, reason: &str) -> u64 {
     account["skipped"][reason]["bytes"].as_u64().unwrap_or(0)
 }
 
-/// Regression: a silent file system delayed all others: a sample of all files was opened one after the other, and the first
+/// Regression: a silent file system delayed all others. A sample of all files was opened sequentially, and the first
 /// access to any file system held a lock.
 #[test]
 fn a_silent_file_system_does_not_stop_the_others() {
@@ -299,7 +301,7 @@ fn a_worker_has_no_descriptor_of_its_caller() {
     let mut run = run.spawn().unwrap();
     let is_worker = |pid: &u32| {
         let is_ours = fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == ahead);
-        // The program inherits them, too, until its exec.
+        // The program also inherits them until its exec.
         is_ours && threads(*pid) > 1
     };
     wait_until("the worker", || children(run.id()).iter().any(is_worker));
@@ -387,17 +389,17 @@ fn silent_devices_hold_a_limited_number_of_threads() {
     drop(run.stdin.take());
     assert_eq!(std::io::read_to_string(run.stdout.take().unwrap()).unwrap(), "done\n");
     run.wait().unwrap();
-    // 32, as many replacements of stuck ones, and three of the worker itself.
+    // 32 threads, the same number of replacements for stuck threads, and three of the worker itself.
     assert!((2..=67).contains(&threads), "{threads} threads");
 }
 
-/// Regression: under a limit of processes, the fetch's threads left none for the program.
+/// Regression: under a limit of processes, the threads of the fetch left none for the program.
 #[test]
 fn a_program_can_fork_under_a_process_limit() {
     let Some(silent) = Silent::new() else { return };
     let profile = saved(&of_devices(&silent, 100));
     fs::set_permissions(profile.path(), fs::Permissions::from_mode(0o644)).unwrap();
-    // A stranger may not reach the binary.
+    // Another user may have no access to the binary.
     let binary = silent.beside().join("ahead");
     crate::mounted::copy_ahead(&binary);
     let mut run = Command::new("setpriv");
@@ -410,7 +412,7 @@ fn a_program_can_fork_under_a_process_limit() {
 /// A program that starts eight others at a time, after a line of input.
 const FORKS: &str = "read line; for i in 1 2 3 4 5 6 7 8; do sleep 0.1 & done; wait; echo forked";
 
-/// Lets the program fork when the fetch has all its threads.
+/// Lets the program fork when the fetch has started all its threads.
 fn forks_beside_a_fetch(mut run: Command) {
     let mut run = run.spawn().unwrap();
     settled_threads(&run);
@@ -449,10 +451,10 @@ impl Drop for Group {
     }
 }
 
-/// Regression: the same in a control group with its own limit.
+/// Regression: the threads of the fetch also left none in a control group with a separate limit.
 #[test]
 fn a_program_can_fork_in_a_limited_control_group() {
-    // Dropped after the file system: the group's processes end with that.
+    // Dropped after the file system: the unmount ends the group's processes.
     let Some(group) = Group::new() else { return };
     let Some(silent) = Silent::new() else { return };
     let profile = saved(&of_devices(&silent, 100));

@@ -1,4 +1,4 @@
-//! A disk that does not answer, or answers with errors: every wait has its limit, and every byte is accounted for.
+//! A disk that does not answer, or answers with errors: every wait has a limit, and every byte is counted.
 
 use super::{MIB, replay, saved};
 use crate::machine_lock;
@@ -109,7 +109,7 @@ fn profile_of(path: &Path, pages: u64) -> Profile {
     Profile { files: vec![file], ..Profile::default() }
 }
 
-/// What became of the profile's bytes, by the equation of docs/reference/json.md.
+/// The sum of the profile's bytes over all outcomes, by the equation of docs/reference/json.md.
 fn accounted(account: &Value) -> u64 {
     let bytes = |key: &str| account[key].as_u64().unwrap();
     let skipped = account["skipped"].as_object().unwrap().values().map(|skipped| skipped["bytes"].as_u64().unwrap());
@@ -127,8 +127,9 @@ fn output_of(arguments: &[&str]) -> (String, Duration) {
     (text, begin.elapsed())
 }
 
-/// Regression: the deadline applied while reads were submitted, but not while they arrived, and not after the disk's queue was
-/// full. After a first correction the account was in time, but the command ended only with the disk's answer.
+/// Regression: the deadline applied while reads were submitted. It did not apply while they arrived, nor after the
+/// disk's queue was full. After a first correction the account was in time, but the command ended only with the disk's
+/// answer.
 #[test]
 fn a_replay_on_a_silent_disk_ends_at_its_deadline() {
     // All reads in the disk's queue; more reads than the queue holds, in both orders.
@@ -172,14 +173,14 @@ fn a_replay_ended_by_a_signal_has_the_signals_status() {
     }
 }
 
-/// Regression: the program was held for three quarters of what a profile claimed, or until a device answered; and its end was
-/// reported only after the device's answer.
+/// Regression: the program was held for three quarters of the time that a profile named, or until a device answered.
+/// Its end was reported only after the device's answer.
 #[test]
 fn a_program_starts_while_the_disk_stalls() {
     // More reads than the disk's queue holds: the fetch is stuck before the head start is over.
     let Some(mut disk) = Disk::new("hdd", 200) else { return };
     disk.profile.recording.duration_us = 30_000_000;
-    // Used from the end to the beginning: a use in disk order does not wait.
+    // Used from the end to the beginning: with uses in disk order the program would not wait.
     for (from_end, extent) in disk.profile.files[0].extents.iter_mut().rev().enumerate() {
         extent.first_use_us = from_end as u64;
     }
@@ -187,7 +188,7 @@ fn a_program_starts_while_the_disk_stalls() {
     disk.stall();
     let (output, after) = output_of(&["run", "-p", profile.path().to_str().unwrap(), "--", "echo", "started"]);
     assert_eq!(output, "started\n");
-    // The program was held, but not for long.
+    // The program was held, but within the limit.
     assert!(after > Duration::from_secs(1) && after < LONGEST, "{after:?}");
 }
 
@@ -215,10 +216,10 @@ fn worker_of(pid: u32) -> u32 {
     }
 }
 
-/// Regression: a replay in the background had the I/O priority of any program, and filled a rotating disk's queue: another
-/// program's read waited for all of that.
+/// Regression: a replay in the background had the default I/O priority, and filled a rotating disk's queue. Another
+/// program's read waited for all of these requests.
 #[test]
-fn a_background_replay_leaves_a_rotating_disk_to_others() {
+fn background_replay_does_not_fill_the_queue_of_a_rotating_disk() {
     let Some(disk) = Disk::new("hdd", 200) else { return };
     let profile = saved(&disk.profile);
     let inflight = format!("/sys/block/{}/inflight", disk.info.device.file_name().unwrap().to_str().unwrap());
@@ -230,7 +231,7 @@ fn a_background_replay_leaves_a_rotating_disk_to_others() {
         replay.arg("replay").args(arguments).arg(profile.path()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut replay = replay.spawn().unwrap();
         let worker = worker_of(replay.id());
-        // Nothing is answered: the requests under way become as many as there will be.
+        // The disk answers no request: the number of requests in flight reaches its maximum.
         let (mut under_way, mut since, deadline) = (0, Instant::now(), Instant::now() + LETS_GO);
         while under_way == 0 || since.elapsed() < Duration::from_secs(1) {
             assert!(Instant::now() < deadline, "{under_way} requests are under way");
@@ -249,7 +250,7 @@ fn a_background_replay_leaves_a_rotating_disk_to_others() {
         assert!(classes.lines().any(|line| line == class), "{classes}");
         std::process::Command::new("kill").arg(replay.id().to_string()).status().unwrap();
         replay.wait().unwrap();
-        // What is under way ends before the next one begins.
+        // The requests in flight end before the next replay begins.
         disk.fault(FaultChange { clear: true, ..FaultChange::default() });
         crate::crash::wait_until("the end of the reads", || {
             fs::read_to_string(&inflight).unwrap().trim().starts_with("0 ")

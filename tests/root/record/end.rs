@@ -73,7 +73,7 @@ fn an_interrupted_program_still_gives_a_profile() {
 }
 
 #[test]
-fn an_interrupted_run_replaces_no_whole_profile() {
+fn interrupted_run_does_not_replace_a_complete_profile() {
     let _still = undisturbed();
     if !can_record() {
         return;
@@ -85,7 +85,7 @@ fn an_interrupted_run_replaces_no_whole_profile() {
         assert_eq!(output.status.code(), Some(128 + 15), "{output:?}");
         String::from_utf8(output.stderr).unwrap()
     };
-    // The first profile is saved and says that it is interrupted.
+    // The first profile is saved and marked as interrupted.
     let message = interrupted(&[]);
     assert!(message.contains("interrupted"), "{message}");
     assert!(home.load().recording.source.contains("INTERRUPTED"));
@@ -133,9 +133,9 @@ fn a_failed_program_replaces_no_profile_unless_asked() {
     assert_ne!(fs::read(home.profile()).unwrap(), good);
 }
 
-/// Regression: two runs of a longer series replaced a whole profile, without a message.
+/// Regression: two runs of a longer series replaced a complete profile, without a message.
 #[test]
-fn an_interrupted_series_replaces_no_whole_profile_and_reports_its_runs() {
+fn interrupted_series_reports_its_runs_and_keeps_a_complete_profile() {
     let _still = undisturbed();
     if !can_record() {
         return;
@@ -162,9 +162,9 @@ fn an_interrupted_series_replaces_no_whole_profile_and_reports_its_runs() {
     assert_eq!(fs::read(home.profile()).unwrap(), before);
 }
 
-/// Regression: after a signal to the program instead of the recorder, a partial profile replaced a whole one.
+/// Regression: after a signal to the program instead of the recorder, a partial profile replaced a complete one.
 #[test]
-fn a_program_that_a_signal_ended_replaces_no_whole_profile() {
+fn program_ended_by_a_signal_does_not_replace_a_complete_profile() {
     let _still = undisturbed();
     if !can_record() {
         return;
@@ -216,7 +216,7 @@ const WITH_SIGTERM: &str =
 
 #[test]
 fn a_signal_before_the_program_starts_changes_nothing() {
-    // Holds the machine, so that no other test evicts the cached file.
+    // Holds the machine lock, so that no other test evicts the cached file.
     let _still = undisturbed();
     unless_reclaimed(|| {
         let Some(volume) = Volume::new("ext4") else { return };
@@ -276,7 +276,7 @@ fn a_missing_requirement_is_one_line_with_its_status() {
     let (status, message) = fail(&no_types, &["--", "echo", "started"]);
     assert!(status == Some(77) && message.contains("type information"), "{message}");
 
-    // In this mount namespace alone: `bind`.
+    // Only in this mount namespace: `bind`.
     let read_only = ["unshare", "-m", "sh", "-c", r#"mount -o remount,bind,ro /sys && exec "$0" "$@""#];
     let (status, message) = fail(&read_only, &["--cold", "--precise", "--", "echo", "started"]);
     assert!(status == Some(77) && message.contains("read-ahead"), "{message}");
@@ -348,7 +348,7 @@ fn a_duration_ends_a_recording() {
     assert!(began.elapsed() >= Duration::from_millis(1500));
     assert_ended(&child);
     assert!(home.load().recording.duration_us >= 1_500_000);
-    // A program that ends earlier has its own status.
+    // A program that ends earlier keeps its exit status.
     // Regression: a duration beyond the clock's range caused a panic.
     for duration in ["100s", "10000000000000000000s"] {
         assert_eq!(home.try_record(&["--duration", duration], &["sh", "-c", "exit 3"]).status.code(), Some(3));
@@ -393,7 +393,7 @@ fn a_full_output_pipe_does_not_block_signals() {
         .unwrap();
     crate::crash::wait_until("the writer", || number.exists());
     let writer = fs::read_to_string(&number).unwrap();
-    // The recorder's pipe is full when several samples in a row find it in write(2).
+    // The recorder's pipe is full when several consecutive samples find the recorder in write(2).
     let is_waiting =
         || fs::read_to_string(format!("/proc/{}/syscall", writer.trim())).is_ok_and(|call| call.starts_with("1 "));
     crate::crash::wait_until("the full pipe", || (0..1000).all(|_| is_waiting()));

@@ -1,4 +1,4 @@
-//! The settings of a recording that is killed.
+//! The settings that a killed recording has changed.
 
 use super::end::read_ahead_file;
 use super::rig::{Home, Volume, ahead};
@@ -76,7 +76,7 @@ fn a_guardian_restores_the_settings_of_a_killed_recording_at_once() {
     let pid = recorder.id();
     assert_eq!((read_ahead().as_str(), guardians(pid).len()), ("0\n", 1));
     let guardian = guardians(pid)[0];
-    // The guardian has its own session, and no descriptors but the standard streams.
+    // The guardian has a separate session, and no descriptors except the standard streams.
     let stat = fs::read_to_string(format!("/proc/{guardian}/stat")).unwrap();
     // Field 6, the fourth after the name in parentheses.
     let session = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(3).unwrap();
@@ -118,8 +118,8 @@ fn a_guardian_ends_with_its_recording_and_restore_replaces_a_killed_guardian() {
     assert_eq!(read_ahead(), before);
 }
 
-/// Regression: the waiting recording had searched for abandoned settings before the kill. And it had changed the size of all
-/// faults of the machine while it waited.
+/// Regression: the waiting recording had searched for abandoned settings before the kill. It had also changed the size
+/// of all faults of the machine while it waited.
 #[test]
 fn a_recording_that_waits_for_a_killed_one_restores_its_settings() {
     let _alone = crate::machine_lock::alone();

@@ -1,4 +1,4 @@
-//! Recordings of running processes: a process with all its descendants, a cgroup, the whole machine.
+//! Recordings of running processes: a process with all its descendants, a cgroup, all processes of the machine.
 
 use super::rig::{Home, PAGE, Volume, ahead, can_record, entry, find, free_port, ranges, undisturbed};
 use ahead_profile::MilestoneKind;
@@ -18,7 +18,7 @@ fn wait_until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// A shell that reads commands from the test, which so chooses the time of each.
+/// A shell that reads commands from the test: the test chooses the time of each.
 struct Shell(Child);
 
 impl Shell {

@@ -130,7 +130,7 @@ fn a_program_in_another_mount_namespace_is_followed() {
     let Some(volume) = Volume::new("ext4") else { return };
     let file = volume.file("tree/inside", 2);
     let other = volume.beside("private");
-    // The tree is bound to another place where only this namespace sees it.
+    // The tree is bound to another path that only this namespace contains.
     let script = format!(
         "mount --bind {} {} && {TABLE_IS_OPEN}; exec cat {}/inside",
         volume.root.join("tree").display(),
@@ -177,7 +177,7 @@ fn unreachable_files_are_counted() {
     other.file("hidden", 2);
     let device = other.device().to_owned();
     let point = volume.beside("point");
-    // Mounted only in the program's own namespace.
+    // Mounted only in the program's namespace.
     let script = format!(
         "umount {} && mount {} {} && cat {}/hidden",
         other.root.display(),

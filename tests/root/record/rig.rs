@@ -43,7 +43,7 @@ pub fn ahead() -> Command {
     Command::new(assert_cmd::cargo::cargo_bin("ahead"))
 }
 
-/// A directory for profiles and scripts, on the tests' own file system.
+/// A directory for profiles and scripts, on the file system of the tests.
 pub struct Home {
     pub directory: tempfile::TempDir,
 }

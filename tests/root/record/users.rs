@@ -70,7 +70,7 @@ fn a_sudo_user_of_the_name_service_is_found() {
     let services = home.path("nsswitch.conf");
     fs::write(&services, "passwd: files aheadtest\ngroup: files aheadtest\ninitgroups: files aheadtest\n").unwrap();
     let behind = |variables: &[(&str, &str)], options: &[&str]| {
-        // In its own mount namespace the system asks that module, too.
+        // In this mount namespace the system also queries that module.
         let output = Command::new("unshare")
             .args(["-m", "sh", "-c", r#"mount --bind "$0" /etc/nsswitch.conf && exec "$@""#])
             .arg(&services)
@@ -136,7 +136,7 @@ fn assert_untouched(roots: &Path) {
 }
 
 #[test]
-fn a_profile_in_a_users_home_belongs_to_the_user_and_no_link_leads_root_elsewhere() {
+fn profile_in_a_users_home_belongs_to_the_user_and_root_follows_no_link() {
     if !can_record() {
         return;
     }
@@ -170,9 +170,9 @@ fn a_profile_in_a_users_home_belongs_to_the_user_and_no_link_leads_root_elsewher
     assert_eq!(fs::metadata(&roots).unwrap().permissions().mode() & 0o077, 0o055);
 }
 
-/// Regression: root renamed the profile into the directory that the path named at the end, and gave it to the user.
+/// Regression: root renamed the profile into the directory that the path named at the end, and made the user its owner.
 #[test]
-fn a_directory_replaced_by_the_program_leads_root_nowhere() {
+fn root_does_not_follow_a_directory_that_the_program_replaced() {
     if !can_record() {
         return;
     }
@@ -196,7 +196,8 @@ fn a_directory_replaced_by_the_program_leads_root_nowhere() {
     assert!(output.stdout.is_empty() && String::from_utf8_lossy(&output.stderr).contains("not root's"), "{output:?}");
     assert_untouched(&roots);
 
-    // A directory of root, where the user may not write, and one of the user: the profile belongs to the user in both.
+    // A directory of root, in which the user may not write, and one of the user: the profile belongs to the user in
+    // both.
     for place in [roots.join("p.ahead"), ada.join("p.ahead")] {
         let output = record_for_ada_with(&home, &[OsStr::new("-o"), place.as_os_str()], "id -u");
         assert!(output.status.success(), "{output:?}");
@@ -205,7 +206,7 @@ fn a_directory_replaced_by_the_program_leads_root_nowhere() {
     }
 }
 
-/// Regression: the program looked for others along root's PATH, and inherited root's open files and secrets.
+/// Regression: root's PATH was searched for the program, which inherited root's open files and secrets.
 #[test]
 fn another_users_program_inherits_no_environment_or_descriptors_of_root() {
     if !can_record() {

@@ -1,4 +1,4 @@
-//! State that ahead reads back from its own files and the kernel's: undo notes, disks, windows, rules, mount tables.
+//! State that ahead reads from its files and from the kernel: undo notes, disks, windows, rules, mount tables.
 
 use super::Kind;
 use crate::mutate::{self, Chance};

@@ -7,7 +7,7 @@ use ahead_sim::Scenario;
 
 /// Requests that a model serves.
 const REQUESTS: usize = 100;
-/// What is run: more takes minutes, as it is said in `docs/reference/scenario.md`.
+/// Limit of the steps that are run: more steps take minutes, see `docs/reference/scenario.md`.
 const STEPS_MOST: u64 = 3_000;
 const STREAMS_MOST: usize = 40;
 const PAGES_MOST: u64 = 512;
@@ -106,7 +106,7 @@ pub fn scenarios() -> Kind {
     Kind::new("scenarios", 6, make, run_scenario)
 }
 
-/// A small one.
+/// A small scenario.
 fn scenario(chance: &mut Chance) -> String {
     let policies =
         ["none", "fixed(8)", "linux-2.4", "linux-2.6", "linux-6.18", "linux-7.2", "zfetch", "ahead", "oracle"];

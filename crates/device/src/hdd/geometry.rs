@@ -1,21 +1,21 @@
-//! Where a byte lies on the platter, as time.
+//! The position of a byte on the platter, as time.
 //!
-//! Read from the first byte to the last without a pause, a disk passes byte `b` at the platter time `tau(b)`: one turn
-//! per track, and the change to the next track after each. The tracks are skewed by exactly that change, so the platter
-//! has turned on by just as much when the next track begins. Hence two facts carry the whole model:
+//! A disk that is read from the first byte to the last without a pause passes byte `b` at the platter time `tau(b)`.
+//! This time includes one turn per track, and the change to the next track after each. The tracks are skewed by exactly
+//! this change: during it the platter turns to the beginning of the next track. The whole model follows from two facts:
 //!
 //! - reading from `a` to `b` takes `tau(b) - tau(a)`;
-//! - `b` is under the head (once that is on its track) whenever the time is `tau(b)` modulo one turn.
+//! - `b` is under a head on its track whenever the time is `tau(b)` modulo one turn.
 //!
 //! ```text
 //!   tau:   |---- turn ----|change|---- turn ----|change|--- ...
 //!   bytes: |   track 0    |      |   track 1    |      |
 //! ```
 //!
-//! Tracks are longer outside than inside: the stroke is cut into zones of equally many tracks, the bytes of a track
-//! falling linearly from the first zone (offset 0, outside) to the last.
+//! Outer tracks are longer than inner ones. The stroke is divided into zones with equal numbers of tracks. The bytes of
+//! a track decrease linearly from the first zone (offset 0, outside) to the last.
 
-/// Zones of a disk whose inner tracks are slower; real disks have 15 to 30 of them.
+/// Zones of a disk with slower inner tracks; real disks have 15 to 30.
 const ZONES: usize = 16;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -38,8 +38,8 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
-    /// Tracks for `capacity_bytes` at the given sustained rates in bytes per second, the change of
-    /// tracks included in the rate.
+    /// Tracks for `capacity_bytes` at the given sustained rates in bytes per second; the rates include the change of
+    /// tracks.
     pub(super) fn new(capacity_bytes: u64, outer: f64, inner: f64, turn_ns: u64, change_ns: u64) -> Geometry {
         let pitch_ns = turn_ns + change_ns;
         let zone_count = if inner < outer { ZONES } else { 1 };
@@ -85,7 +85,7 @@ impl Geometry {
         zone.first_tau_ns + track * self.pitch_ns + in_track * self.turn_ns / zone.track_bytes
     }
 
-    /// Platter time at which all bytes below `end` have passed, the change of tracks after them not included.
+    /// Platter time at which all bytes below `end` have passed, without the change of tracks after them.
     pub(super) fn tau_end_ns(&self, end: u64) -> u64 {
         if end == 0 {
             return 0;
@@ -102,7 +102,7 @@ impl Geometry {
         zone.first_track + (byte - zone.first_byte) / zone.track_bytes
     }
 
-    /// How many bytes have passed completely by platter time `tau_ns`.
+    /// Number of bytes that have passed completely by platter time `tau_ns`.
     pub(super) fn bytes_passed(&self, tau_ns: u64) -> u64 {
         let after = self.zones[..self.zone_count].partition_point(|zone| zone.first_tau_ns <= tau_ns);
         let zone = &self.zones[after - 1];
@@ -111,15 +111,15 @@ impl Geometry {
         zone.first_byte + track * zone.track_bytes + in_track_ns * zone.track_bytes / self.turn_ns
     }
 
-    /// The first moment from `from_ns` on at which `byte` comes under a head that is on its track.
+    /// The first time from `from_ns` on at which `byte` is under a head on its track.
     pub(super) fn comes_round_ns(&self, byte: u64, from_ns: u64) -> u64 {
         let angle_ns = self.tau_ns(byte) % self.turn_ns;
         from_ns + (angle_ns + self.turn_ns - from_ns % self.turn_ns) % self.turn_ns
     }
 }
 
-/// How long the arm takes over some part of the stroke: `a + b·√f` up to a third of the stroke (accelerate, brake),
-/// linear beyond (coast), through the three figures of a data sheet.
+/// The time of the arm for a part of the stroke, through the three figures of a data sheet. It is `a + b·√f` up to a
+/// third of the stroke (accelerate, brake), and linear beyond (coast).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SeekCurve {
     track_ns: f64,
@@ -128,16 +128,16 @@ pub(super) struct SeekCurve {
     coast_ns: f64,
 }
 
-/// Where the arm stops accelerating, as a share of the stroke. The usual choice in disk models, as the mean distance
-/// between two random places is a third of the stroke.
+/// Where the arm stops accelerating, as a share of the stroke. Disk models usually choose a third, the mean distance
+/// between two random positions.
 const KNEE: f64 = 1.0 / 3.0;
 
 impl SeekCurve {
-    /// The curve whose single-track, mean (over all pairs of places) and full-stroke times are those; `None` if there
-    /// is none that rises all the way.
+    /// The curve with these times for a single track, the mean over all pairs of positions, and the full stroke.
+    /// `None`: no curve through them rises everywhere.
     pub(super) fn fit(track_ns: f64, average_ns: f64, full_ns: f64) -> Option<SeekCurve> {
-        // A distance f between two random places has the density 2(1-f). Its mean of a + b·√f up to the knee k, and of
-        // the line from s = a + b·√k to the full stroke beyond, is linear in b:
+        // A distance f between two random positions has the density 2(1-f). The mean has two parts: a + b·√f up to the
+        // knee k, and the line from s = a + b·√k to the full stroke beyond it. The mean is linear in b:
         //   average = a(1-v) + b(q + √k(w-v)) + full·v
         let beyond = 1.0 - KNEE;
         let q = 2.0 * KNEE * KNEE.sqrt() * (2.0 / 3.0 - KNEE * 2.0 / 5.0);
@@ -149,7 +149,7 @@ impl SeekCurve {
         rises.then_some(SeekCurve { track_ns, root_ns, knee_ns, coast_ns: full_ns - knee_ns })
     }
 
-    /// Time for `share` (0 to 1) of the stroke; 0 stays where it is and takes nothing.
+    /// Time for `share` (0 to 1) of the stroke; 0 takes no time.
     pub(super) fn time_ns(&self, share: f64) -> u64 {
         let time_ns = if share <= 0.0 {
             0.0
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_curve_goes_through_the_three_figures() {
+    fn seek_curve_passes_through_its_three_figures() {
         let curve = SeekCurve::fit(0.8e6, 8.5e6, 14.7e6).unwrap();
         let steps = 100_000;
         let mean_ns: f64 = (1..=steps)
@@ -204,7 +204,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn later_bytes_pass_later_and_time_finds_the_byte_again(byte in 0u64..4 << 30, more in 1u64..100 << 20) {
+        fn later_bytes_pass_later_and_their_time_gives_the_byte(byte in 0u64..4 << 30, more in 1u64..100 << 20) {
             let geometry = geometry();
             let end = (byte + more).min(4 << 30);
             prop_assert!(geometry.tau_ns(byte) < geometry.tau_end_ns(end));
@@ -214,7 +214,7 @@ mod tests {
         }
 
         #[test]
-        fn a_byte_comes_round_within_a_turn(byte in 0u64..4 << 30, from_ns in 0u64..1 << 60) {
+        fn every_byte_passes_within_a_turn(byte in 0u64..4 << 30, from_ns in 0u64..1 << 60) {
             let geometry = geometry();
             let at_ns = geometry.comes_round_ns(byte, from_ns);
             prop_assert!(at_ns >= from_ns && at_ns < from_ns + geometry.turn_ns);
@@ -222,7 +222,7 @@ mod tests {
         }
 
         #[test]
-        fn farther_never_takes_less(near in 0.0f64..1.0, far in 0.0f64..1.0) {
+        fn longer_seek_never_takes_less_time(near in 0.0f64..1.0, far in 0.0f64..1.0) {
             let curve = SeekCurve::fit(0.8e6, 8.5e6, 14.7e6).unwrap();
             prop_assert!(curve.time_ns(near.min(far)) <= curve.time_ns(near.max(far)));
         }

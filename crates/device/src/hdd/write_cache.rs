@@ -1,14 +1,14 @@
-//! What was written and is not on the platter yet.
+//! Written data that is not on the platter yet.
 //!
 //! ```text
-//!     write ──▶ cache ──▶ done           room is made first, if there is none: the head goes and writes what is oldest
+//!     write ──▶ cache ──▶ done           if the cache is full, the head first moves and writes the oldest data
 //!                 │
-//!                 └─ nothing asked for a turn ──▶ the head writes, until something is
+//!                 └─ no request for a turn ──▶ the head writes until the next request
 //! ```
 //!
-//! Data goes to the platter in the order in which it came, what continues it at once. So a drive that is written to
-//! alone writes at the platter's rate; one that is read from as well is busy going to and fro as soon as the cache is
-//! full. Drives order what they write by place, which is not modelled.
+//! Data is written to the platter in the order of arrival, together with data that continues it. So a drive that
+//! receives only writes writes at the platter's rate. With reads in between, the head moves back and forth as soon as
+//! the cache is full. Real drives sort writes by position; this is not modelled.
 
 use std::collections::VecDeque;
 
@@ -20,11 +20,11 @@ use crate::time::{later, transfer_ns};
 pub(super) struct WriteCache {
     limit_bytes: u64,
     bytes: u64,
-    /// What is in it, `(start, end)`, the oldest first.
+    /// Its content, `(start, end)`, the oldest first.
     extents: VecDeque<(u64, u64)>,
-    /// The head is writing the first of them.
+    /// The head is writing the first extent.
     writing: bool,
-    /// Until then the head was or is busy.
+    /// The head is busy until this time.
     head_free_ns: u64,
 }
 
@@ -33,12 +33,12 @@ impl WriteCache {
         WriteCache { limit_bytes, bytes: 0, extents: VecDeque::new(), writing: false, head_free_ns: 0 }
     }
 
-    /// Whether all of this is in it.
+    /// Whether the cache holds the whole range.
     pub(super) fn holds(&self, offset: u64, end: u64) -> bool {
         self.extents.iter().any(|&(from, to)| from <= offset && end <= to)
     }
 
-    /// The head was taken away for something else until this time.
+    /// The head serves another request until this time.
     pub(super) fn interrupt(&mut self, until_ns: u64) {
         self.writing = false;
         self.head_free_ns = until_ns;
@@ -52,7 +52,7 @@ impl WriteCache {
         }
     }
 
-    /// The first extent is on the platter up to here.
+    /// The first extent is on the platter up to this position.
     fn written(&mut self, to: u64, at_ns: u64) {
         if let Some((start, end)) = self.extents.front_mut() {
             self.bytes -= to - *start;
@@ -67,7 +67,7 @@ impl WriteCache {
 }
 
 impl HddState {
-    /// Into the cache, when there is room. When that is done, and whether the head had to go elsewhere for it.
+    /// Writes to the cache when there is room. Returns the time of completion, and whether the head had to move for it.
     pub(super) fn write(&mut self, offset: u64, length_bytes: u64, start_ns: u64) -> (u64, bool) {
         let ready_ns = later(start_ns, self.overhead_ns);
         let handed_over_ns = later(ready_ns, transfer_ns(length_bytes, self.interface_mb_per_s));
@@ -76,7 +76,7 @@ impl HddState {
         }
         self.write_while_idle(start_ns);
         if self.write_cache.extents.is_empty() {
-            // It goes on to the platter as it comes.
+            // The cache was empty: the drive writes the data to the platter as it arrives.
             self.write_cache.head_free_ns = self.write_cache.head_free_ns.max(ready_ns);
         }
         self.write_cache.add(offset, offset + length_bytes);
@@ -92,7 +92,7 @@ impl HddState {
         (room_ns.max(handed_over_ns), seeked)
     }
 
-    /// Until then nothing was asked of the drive: it writes, if that was for long enough.
+    /// No request arrived until then: the drive writes, if the pause was long enough.
     pub(super) fn write_while_idle(&mut self, until_ns: u64) {
         while let Some((start, end)) = self.write_cache.extents.front().copied() {
             let mut from_ns = self.write_cache.head_free_ns;
@@ -112,7 +112,7 @@ impl HddState {
         }
     }
 
-    /// The head goes to where the first extent belongs, unless it is there; whether it had to go.
+    /// Moves the head to the first extent, unless it is there; returns whether it moved.
     fn begin_writing(&mut self, start: u64, end: u64, from_ns: u64) -> bool {
         let goes = !self.write_cache.writing;
         if goes {

@@ -80,9 +80,9 @@ const FIRST_LENGTHS: u64 = 4;
 const FAULT_AROUND_PAGES: u64 = 16;
 /// Most pages around a fault: what the disk transfers in this part of an access, a quarter.
 const AROUND_SHARE: u64 = 4;
-/// Reclaim gives pages that were accessed through a mapping a second round on the inactive list, and evicts unread pages in the
-/// first (`folio_check_references` in mm/vmscan.c). With `h` pages behind the reader and `d` unread ones, a round of the list
-/// takes `(h + d) / 2` pages. As without a mapping, a quarter of it may be unread: a third of `h`.
+/// Reclaim gives pages that were accessed through a mapping a second round on the inactive list. It evicts unread pages
+/// in the first round (`folio_check_references` in mm/vmscan.c). With `h` pages behind the reader and `d` unread ones,
+/// a round of the list takes `(h + d) / 2` pages. As without a mapping, a quarter of it may be unread: a third of `h`.
 const MAPPED_ROUNDS: u64 = 3;
 /// After this multiple of the distance without a wait, the distance falls.
 const HOLD_OFF: u64 = 16;

@@ -7,8 +7,8 @@
 //!     g, trigger distance: + one request when a reader had to wait for the first page of a set;   always less than p
 //! ```
 //!
-//! So p converges to the rate of the stream times the lifetime of a page in the cache, and g to the rate times the latency of a read. A
-//! larger p wastes pages, a smaller g makes them late.
+//! So p converges to the rate of the stream times the lifetime of a page in the cache. g converges to the rate times
+//! the latency of a read. A larger p wastes pages, a smaller g makes them late.
 //!
 //! Source: the paper, *Algorithm AMP*. The paper keeps p and g with the pages of the cache; here they belong to the stream. A set of up to 4
 //! pages is synchronous; a longer one has a trigger (`APT`), at first at distance 2.

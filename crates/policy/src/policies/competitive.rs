@@ -1,32 +1,33 @@
-//! `competitive`: as much at a time as the disk transfers while it switches (Li, Shen and Papathanasiou, EuroSys 2007).
+//! `competitive`: requests as long as what the disk transfers during a switch (Li, Shen and Papathanasiou, EuroSys
+//! 2007).
 //!
-//! Two readers on one disk cost a switch of its arm per request. If each request is as long as what the disk would have
-//! read in the time of a switch, at most half of the time goes into switching, whatever the pattern turns out to be;
-//! and if the pages are not used after all, at most half of the time was spent on them. So the throughput is at least
-//! half of that of a clairvoyant policy.
+//! Two readers on one disk cost a switch of its arm per request. A request is as long as what the disk would have read
+//! in the time of a switch. So at most half of the time is spent on switching, whatever the pattern is. If the pages
+//! are not used, at most half of the time was spent on them. The throughput is therefore at least half of that of a
+//! clairvoyant policy.
 //!
 //! ```text
 //!     depth = bandwidth × switch time          8 ms at 100 MB/s: 195 pages
 //! ```
 //!
-//! The disk's traits come from its model or from a measurement. A reader is sequential from its second request in a row
-//! on; the next depth is asked for when half of the last one is read.
+//! The description of the disk comes from its model or from a measurement. A reader is sequential from its second
+//! consecutive request on. The next depth is requested when half of the last one is read.
 //!
-//! Source: the paper; how it finds sequential readers is that of the Linux 2.6.10 under it, simplified here to two
-//! requests in a row.
+//! Source: the paper. Its detection of sequential readers is that of Linux 2.6.10, simplified here to two consecutive
+//! requests.
 
 use crate::streams::States;
 use crate::{Access, DeviceDescription, Event, Found, Page, Policy, Request, Requests, View, Wants};
 
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
-    /// Where the reader is expected; 0: nothing is known.
+    /// The expected next page of the reader; 0: unknown.
     next: Page,
-    /// One after the last page asked for.
+    /// One after the last requested page.
     end: Page,
 }
 
-/// Requests as long as a switch.
+/// Requests as long as a switch of the disk.
 #[derive(Clone, Debug)]
 pub struct Competitive {
     depth: u64,
@@ -34,7 +35,7 @@ pub struct Competitive {
 }
 
 impl Competitive {
-    /// For a disk like this.
+    /// A policy for a disk of this description.
     pub fn new(device: &DeviceDescription) -> Competitive {
         Competitive { depth: device.pages_per_access(), states: States::default() }
     }

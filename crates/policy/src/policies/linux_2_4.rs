@@ -9,15 +9,16 @@
 //!                                    each request doubles ramax, up to the limit; a seek resets all four to 0
 //! ```
 //!
-//! For a missing page of a mapping the kernel reads the aligned cluster of 16 pages; with random advice only the page. In a mapping with
-//! sequential advice 2.4 reads the next window, also in clusters, when the page in the middle of the last window is touched:
+//! For a missing page of a mapping the kernel reads the aligned cluster of 16 pages; with random advice only the page.
+//! In a mapping with sequential advice, an access to the page in the middle of the last window makes 2.4 read the next
+//! window, also in clusters:
 //!
 //! ```text
 //!     │ window of 32 pages  ▲ page 16          │ next window: requested now      │
 //! ```
 //!
-//! Its position adds the first page of the mapping twice, so it is correct only for mappings of whole files (`nopage_sequential_readahead` adds
-//! `vm_pgoff` to a position in the file). This error is modelled, too.
+//! The calculated position adds the first page of the mapping twice (`nopage_sequential_readahead` adds `vm_pgoff` to a
+//! position in the file). So it is correct only for mappings of whole files. This error is modelled, too.
 //!
 //! Sources: `generic_file_readahead` in mm/filemap.c of 2.0, 2.3 and 2.4.0, `filemap_nopage` and `nopage_sequential_readahead` of 2.4. Not
 //! modelled: 2.4 deactivates pages that the reader has passed (`drop_behind`), and unmaps them in sequential mappings; the eviction order of

@@ -42,7 +42,9 @@ pub struct Rules {
     /// Faults on program text and in sequential mappings do not count as misses, and pages mapped around a fault count as one hit; before, each
     /// of these pages was a hit (after 6.18).
     pub misses_balanced: bool,
-    /// Where a page of a large folio is cached already, the whole window is read again from there on, not the rest of it (until about 6.15).
+    /// If a page of a large folio is cached already, the kernel reads the whole window again from there, not its rest
+    /// (until about 6.15).
+    /// rest (until about 6.15).
     pub reads_again: bool,
     /// A history as long as the window counts fully; before, its farthest page did not count (after 6.18; `page_cache_prev_miss`).
     pub whole_history: bool,

@@ -1,19 +1,20 @@
-//! `oracle`: knows every access that will come. What it does not gain can hardly be gained.
+//! `oracle`: a policy that knows every future access. Its gain is a heuristic bound for other policies.
 //!
 //! ```text
-//!     future ──▶ the next accesses of all files, as many pages as memory lets live ──▶ by place, small gaps bridged
-//!                how many of them: the fewest that come at the disk's best rate    ──▶ requests, enough to keep it busy
+//!     future ──▶ the next accesses of all files, as many pages as memory keeps  ──▶ by position, short gaps bridged
+//!                number of pages: the smallest batch at the disk's best rate    ──▶ requests that keep the disk busy
 //! ```
 //!
-//! The next batch is asked for when the disk is about to run out of work. Where several read and one of them comes to a
-//! page that is in no batch, the disk stays there for that reader's part of the memory: to go there for each of many
-//! readers in turn, a page at a time, takes longer than all that is read. An arm takes along what lies on its way.
+//! The next batch is requested when the disk is about to become idle. With several readers, a reader may reach a page
+//! that is in no batch. The disk then stays in that file for the reader's share of the memory. To seek for each of many
+//! readers in turn, a page at a time, takes longer than to read the whole share. A seek also reads the pages on its
+//! path.
 //!
-//! What was looked at and is there is not looked at again, until something is evicted or dropped or a reader misses: so
-//! it takes a time that grows with the accesses, and no faster.
+//! Pages that were searched and are cached are not searched again, until a page is evicted, a request is dropped, or a
+//! reader misses. So the time of all searches is proportional to the number of accesses.
 //!
-//! It is no claim to be optimal to the last microsecond: it knows the disk by its traits alone, it knows the order of
-//! accesses and not their times, and what to evict is left to the machine.
+//! The policy is not exactly optimal. It knows only the description of the disk; it knows the order of the accesses and
+//! not their times; and the machine decides evictions.
 
 use crate::{
     Access, DeviceDescription, Event, FileId, Found, Page, Parameters, Policy, Request, Requests, View, Wants, WhenFull,
@@ -21,64 +22,65 @@ use crate::{
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashSet, VecDeque};
 
-/// A page lives through the rest of its batch and through the next one, and memory holds used pages besides: a batch and
-/// the unread pages before it take this part of memory, a half.
+/// A page stays cached during the rest of its batch and during the next batch, and memory also holds used pages. A
+/// batch and the unread pages before it take this part of the memory: a half.
 const MEMORY_SHARE: u64 = 2;
-/// The smallest batch for each reader, pages: what a first access waits for.
+/// Smallest batch for each reader, pages: a first access waits for this number.
 const LEAST_BATCH: usize = 32;
-/// A request is not cut shorter than this, pages, however fast the disk is.
+/// Minimum length of a request, pages, however fast the disk is.
 const LEAST_REQUEST_PAGES: u64 = 64;
 /// An idle disk first gets at most this multiple of the pages that it transfers in the time of an access.
 const BEGINNING: u64 = 4;
-/// A larger batch must be better by this factor; less is not worth waiting for.
+/// A larger batch must be better by this factor: a smaller gain does not justify the wait.
 const WORTH: f64 = 0.97;
-/// Accesses that are looked at, by pages that may be asked for: pages that are there already need not be asked for.
+/// Accesses to search, as a multiple of the pages that may be requested: cached pages need no request.
 const HORIZON: u64 = 4;
-/// After this number of doublings without a gain no larger batch is looked at.
+/// After this number of doublings without a gain the search for larger batches ends.
 const PATIENCE: u32 = 3;
-/// Requests for each that the disk serves at a time: one is served and one waits, so that the disk is never idle.
+/// Requests for each one that the disk serves at a time: one is served and one waits, so that the disk is never idle.
 /// `SENT_AT_ONCE`: further requests that are sent together, so that neighbours can be merged.
 const DEPTH: u32 = 2;
 const SENT_AT_ONCE: u32 = 8;
-/// What a first batch may take, in random accesses; later ones may take as long as the run has taken besides: a program
-/// that waits for a whole batch loses at most a part of the time.
+/// Maximum time of a first batch, in random accesses. Later batches may also take as long as the run has taken so far:
+/// a program that waits for a whole batch then loses at most a part of the time.
 const FIRST_BATCH: f64 = 8.0;
 /// A batch that takes longer must be better by this factor.
 const WORTH_WAITING: f64 = 0.85;
-/// A file that is read this number of accesses later (or after half of those that are left) already counts as having a
-/// reader: at the beginning no file has one.
+/// A file that is read at most this number of accesses later (or within half of the remaining accesses) already counts
+/// as having a reader. At the beginning no file has a reader.
 const SOON: u64 = 1024;
-/// If no page was missing, the oracle looks again after a quarter of the accesses that it looked at.
+/// If no page was missing, the oracle searches again after a quarter of the searched accesses.
 const LOOK_AGAIN: u64 = 4;
-/// For how many accesses only what is missed is asked for, where memory holds nothing until its use; the next time for
-/// twice as many, so that a run comes to its end whatever the memory.
+/// Number of accesses for which only missed pages are requested, if memory does not keep pages until their use. The
+/// next time it is twice this number, so that a run ends with any memory.
 const CAREFUL_FOR: u64 = 64;
-/// What a request costs an arm at least, by what a random one costs: a short seek and part of a turn of the platter.
+/// Minimum cost of a request on a disk with an arm, as a share of a random access: a short seek and part of a
+/// revolution.
 const SHORT_SEEK: f64 = 0.35;
-/// Distance at which an arm takes as long as for a random place, pages: a third of the 64 GiB for which `access_ns` is
-/// given. Up to there the time grows with the root of the distance (Ruemmler and Wilkes, An introduction to disk drive
-/// modeling, 1994).
+/// Distance from which a seek takes as long as a random access, pages: a third of the 64 GiB for which `access_ns` is
+/// given. Up to this distance the time grows with the square root of the distance (Ruemmler and Wilkes, An introduction
+/// to disk drive modeling, 1994).
 const FAR_PAGES: f64 = 5_592_405.0;
 
-/// Accesses that may be left out at a time, because a fault has mapped their pages (`fault_around_bytes`, and blocks
+/// Accesses that may be skipped at a time, because a fault has mapped their pages (`fault_around_bytes`, and blocks
 /// that were mapped before).
 const MOST_SKIPPED: usize = 4096;
-/// After an access that is not among those, the oracle searches that far for only one in 64 of the next accesses, and 64
-/// times nearer for the others: a reader that differs from the forecast mostly goes on to differ.
+/// An access outside these is a stray. After it, the oracle searches the full distance for only one in 64 of the next
+/// accesses, and a 64th of it for the others. A reader that differs from the forecast usually continues to differ.
 const STRAYS: usize = 64;
 
-/// What will be read of a file.
+/// The future accesses to a file.
 #[derive(Clone, Debug, Default)]
 struct Future {
-    /// Each access: its place among those to all files, and its page.
+    /// Each access: its position among the accesses to all files, and its page.
     accesses: Vec<(u64, Page)>,
     /// The next access.
     now: usize,
-    /// The first access that was not planned yet: those before are asked for, or were there.
+    /// The first access that is not planned yet: the pages before it are requested, or were cached.
     planned: usize,
     /// Some page is accessed more than once.
     repeats: bool,
-    /// Accesses in a row that were not foretold.
+    /// Number of consecutive accesses that the forecast does not contain.
     strays: usize,
 }
 
@@ -88,7 +90,7 @@ impl Future {
         self.planned.max(self.now)
     }
 
-    /// Whether it is begun and not ended at this place among all accesses.
+    /// Whether the accesses to the file have begun and not ended at this position among all accesses.
     fn spans(&self, place: u64) -> bool {
         let ends = self.accesses.first().zip(self.accesses.last());
         ends.is_some_and(|(first, last)| (first.0..last.0).contains(&place))
@@ -101,43 +103,44 @@ impl Future {
     }
 }
 
-/// Knows the future.
+/// The clairvoyant policy.
 #[derive(Clone, Debug)]
 pub struct Oracle {
     files: BTreeMap<FileId, Future>,
-    /// All accesses.
+    /// Number of all accesses.
     total: u64,
-    /// How far the program that is farthest has come among all accesses.
+    /// Position of the most advanced program among all accesses.
     front: u64,
     device: DeviceDescription,
     budget_pages: Option<u64>,
-    /// What was asked for and not yet used.
+    /// Requested pages that are unused.
     unread: HashSet<(FileId, Page)>,
-    /// What is planned and not sent yet.
+    /// Planned requests that are not sent yet.
     unsent: VecDeque<Run>,
-    /// Pages of the last batch, gaps included, for each that is used.
+    /// Pages of the last batch, including gaps, for each used page.
     blowup: f64,
-    /// Accesses that have been made, and how many have to be until it is worth looking again for what is missing.
+    /// Number of past accesses, and the number at which the next search for missing pages is due.
     progress: u64,
     rests_until: u64,
     /// Pages that were evicted before their use since a page was last found.
     lost: u64,
-    /// While `progress` is less, nothing but what is missed is asked for; and for how many accesses the next time.
+    /// While `progress` is less, only missed pages are requested. The second number is the length of the next such
+    /// period, accesses.
     careful_until: u64,
     careful_for: u64,
-    /// How often was planned, and whether looking as far as memory allows was worth it the last time.
+    /// Number of plans, and whether the last search to the limit of memory gained.
     plans: u64,
     far_gains: bool,
 }
 
-/// Pages to be used, in this order, and for each file that was looked at the first access that was not.
+/// The next pages in the order of their use, and for each searched file the first access that was not searched.
 #[derive(Clone, Debug, Default)]
 struct Next {
     pages: Vec<(FileId, Page)>,
     looked_to: Vec<(FileId, usize)>,
 }
 
-/// Pages that are asked for together.
+/// Pages that are requested together.
 #[derive(Clone, Debug, Default)]
 struct Batch {
     runs: Vec<Run>,
@@ -150,7 +153,7 @@ struct Run {
     file: FileId,
     first: Page,
     end: Page,
-    /// The first use of any of its pages, counted in pages of the batch.
+    /// The first use of any page of the run, as an index in the batch.
     first_use: usize,
 }
 
@@ -162,7 +165,7 @@ impl Run {
 }
 
 impl Oracle {
-    /// With this future; without one it is as blind as `none`.
+    /// A policy with this future; without a future it requests only missed pages, like `none`.
     pub fn new(parameters: &Parameters) -> Oracle {
         let mut files: BTreeMap<FileId, Future> = BTreeMap::new();
         for (at, (file, page)) in (0..).zip(parameters.future.iter().flat_map(|future| future.iter())) {
@@ -188,14 +191,14 @@ impl Oracle {
         }
     }
 
-    /// How many read at the same time.
+    /// Number of simultaneous readers.
     fn readers(&self) -> u64 {
         let at = |place: u64| self.files.values().filter(|future| future.spans(place)).count() as u64;
         let soon = SOON.min(self.total.saturating_sub(self.front) / 2);
         at(self.front).max(at(self.front + soon)).max(1)
     }
 
-    /// Cost of leaving out this number of pages and going on behind them with a separate request, nanoseconds.
+    /// Cost of skipping this number of pages and continuing with a separate request, nanoseconds.
     fn gap_ns(&self, pages: u64) -> f64 {
         if !self.device.has_arm() {
             return self.device.request_ns.saturating_sub(self.device.page_ns()) as f64;
@@ -204,14 +207,14 @@ impl Oracle {
         self.device.access_ns as f64 * (SHORT_SEEK + (1.0 - SHORT_SEEK) * far)
     }
 
-    /// How far off an access to a file is: from where that file's reader has stopped if others are farther, else from
-    /// the front.
+    /// Number of accesses until an access to a file, from the position of the file's reader or from the front,
+    /// whichever is less advanced.
     fn distance(&self, future: &Future, at: usize) -> u64 {
         future.accesses[at].0 - self.front.min(future.accesses[future.now].0)
     }
 
-    /// The absent pages to be used next, in the order of their use, at most `most`: of one file, or of all. Looks no
-    /// farther than `farthest` accesses.
+    /// The next absent pages of one file or of all, in the order of their use, at most `most`. The search ends
+    /// `farthest` accesses ahead.
     fn next_pages(&self, of: Option<FileId>, most: usize, farthest: u64, view: &dyn View) -> Next {
         let mut heads: BinaryHeap<Reverse<(u64, FileId, usize)>> = BinaryHeap::new();
         let head = |file: FileId, future: &Future, at: usize| {
@@ -239,8 +242,8 @@ impl Oracle {
         next
     }
 
-    /// These pages by place, in runs of at most a request, with gaps that are cheaper read than left out,
-    /// so long as not more pages come together than memory lets live.
+    /// These pages sorted by position, in runs of at most one request. A gap is included if reading it is cheaper than
+    /// a separate request, and if all pages together do not exceed `most`.
     fn batch(&self, pages: &[(FileId, Page)], request_pages: u64, most: u64) -> Batch {
         let mut sorted: Vec<(FileId, Page, usize)> =
             pages.iter().enumerate().map(|(at, (file, page))| (*file, *page, at)).collect();
@@ -271,7 +274,7 @@ impl Oracle {
         if self.device.has_arm() { longest_pages } else { longest_pages.min(short_pages) }
     }
 
-    /// The fewest next pages that come at nearly the best rate for each, among those that find room in memory.
+    /// The smallest batch of next pages at nearly the best rate per page, among those that fit into memory.
     fn best(&mut self, most: u64, view: &dyn View, file: FileId) -> Option<(Next, Batch)> {
         let request_pages = self.request_pages(file, view);
         let longest_ns = FIRST_BATCH * self.device.access_ns as f64 + view.now_ns() as f64;
@@ -307,8 +310,8 @@ impl Oracle {
         best
     }
 
-    /// No page is missing among `farthest` accesses: these are not looked at again, and later ones only after many of
-    /// these have been made.
+    /// No page is missing among `farthest` accesses. These are not searched again, and later ones only after many of
+    /// these accesses were made.
     fn rest(&mut self, looked_to: Vec<(FileId, usize)>, farthest: u64) {
         self.note_looked(looked_to);
         self.rests_until = self.progress + (farthest / LOOK_AGAIN / self.readers()).max(1);
@@ -322,7 +325,7 @@ impl Oracle {
         }
     }
 
-    /// Something of a file is missing again that had been planned or was there.
+    /// A page of the file that was planned or cached is missing again.
     fn look_again(&mut self, file: FileId) {
         if let Some(future) = self.files.get_mut(&file) {
             future.planned = future.planned.min(future.now);
@@ -330,18 +333,18 @@ impl Oracle {
         }
     }
 
-    /// Pages that may be unread, and how many of them there is room for.
+    /// Maximum number of unread pages, and how many more may be requested.
     fn budget(&self, view: &dyn View) -> (u64, u64) {
         let (memory, unread) = (view.memory(), (self.unread.len() as f64 * self.blowup) as u64);
         let share = (memory.free_pages + memory.inactive_pages) / MEMORY_SHARE;
-        // Where all that is left finds room, nothing has to go for it.
+        // If all remaining pages fit into free memory, no page needs to be evicted for them.
         let left = self.total.saturating_sub(self.progress);
         let own = if left <= memory.free_pages { share.max(left + unread) } else { share };
         let budget = self.budget_pages.unwrap_or(own).max(1);
         (budget, budget.saturating_sub(unread))
     }
 
-    /// Plans the next batch if the one before has been sent.
+    /// Plans the next batch if the previous one has been sent.
     fn plan(&mut self, file: FileId, view: &dyn View) {
         if !self.unsent.is_empty() || self.progress < self.rests_until {
             return;
@@ -360,7 +363,7 @@ impl Oracle {
         self.unsent.extend(batch.runs);
     }
 
-    /// Plans a reader's part of the memory for this file alone, to be sent before all others.
+    /// Plans a reader's share of the memory for this file alone, to be sent before all other requests.
     fn plan_part(&mut self, file: FileId, view: &dyn View) {
         let (budget, most) = self.budget(view);
         let part = (budget / self.readers()).min(most).max(LEAST_BATCH as u64);
@@ -372,8 +375,9 @@ impl Oracle {
         batch.runs.into_iter().rev().for_each(|run| self.unsent.push_front(run));
     }
 
-    /// Whether memory does not hold pages until their use: more pages were lost than the budget has, and no page was found
-    /// meanwhile. Then a reader that waits for a page finds it evicted, for others' pages, and asks for it again.
+    /// Whether memory does not keep pages until their use: more pages were lost than the budget contains, and no access
+    /// was a hit meanwhile. Then a page that a reader waits for is evicted for other readers' pages, and requested
+    /// again.
     fn is_careful(&mut self, view: &dyn View) -> bool {
         if self.lost > self.budget(view).0 {
             self.lost = 0;
@@ -384,7 +388,7 @@ impl Oracle {
         self.progress < self.careful_until
     }
 
-    /// Sends what keeps the disk busy, as far as there is room.
+    /// Sends requests that keep the disk busy, up to the budget.
     fn send(&mut self, file: FileId, view: &dyn View, requests: &mut Requests) {
         if self.is_careful(view) {
             return;
@@ -409,9 +413,9 @@ impl Oracle {
         }
     }
 
-    /// A program needs an absent page: the runs from that page on are sent at once. If the page was evicted, or found no
-    /// room, all missing pages are planned again. If it is still in no batch, because others' batches fill the memory or
-    /// have not been sent, the pages that this reader needs next are planned.
+    /// A program needs an absent page: the runs from that page on are sent at once. If the page was evicted, or did not
+    /// fit, all missing pages are planned again. The page may still be in no batch, because other readers' batches fill
+    /// the memory or have not been sent. Then the pages that this reader needs next are planned.
     fn send_first(&mut self, file: FileId, page: Page, view: &dyn View, requests: &mut Requests) {
         if self.is_careful(view) {
             self.look_again(file);
@@ -422,7 +426,8 @@ impl Oracle {
         if !self.unsent.iter().any(holds) {
             self.look_again(file);
             let others = self.readers() > 1;
-            // An arm stays for what this reader needs next; the best batch for all would take it on to the others.
+            // The arm stays for the next pages of this reader; the best batch for all readers would move it to the
+            // other files.
             if !(others && self.device.has_arm()) {
                 self.plan(file, view);
             }
@@ -431,10 +436,11 @@ impl Oracle {
             }
         }
         let Some(at) = self.unsent.iter().position(holds) else { return };
-        // Where an arm has to go there, it stays for what follows.
+        // If an arm has to seek to the page, it stays for the pages after it.
         let most = if self.device.has_arm() { usize::MAX } else { 1 };
         let length = self.unsent.range(at..).take(most).take_while(|run| run.file == file).count();
-        // Where others read besides, it takes along what lies on its way there: else it would have to come back for it.
+        // With other readers, the seek also reads the pages on its path: otherwise the disk would have to seek back for
+        // them.
         let queue = view.queue(file);
         let room = queue.limit.saturating_sub(queue.requests) as usize;
         let from = if self.device.has_arm() && self.readers() > 1 && at + length <= room { 0 } else { at };
@@ -444,8 +450,8 @@ impl Oracle {
         }
     }
 
-    /// The program has come to this page. No event reports the pages that a fault mapped besides. Accesses that were not
-    /// foretold change nothing else.
+    /// The program accessed this page. No event reports the further pages that a fault maps. An access outside the
+    /// forecast changes nothing else.
     fn went(&mut self, file: FileId, page: Page) {
         let Some(future) = self.files.get_mut(&file) else { return };
         self.unread.remove(&(file, page));

@@ -1,8 +1,8 @@
 //! `read-stream`: the distance of PostgreSQL's read streams (version 18).
 //!
-//! A scan knows its next blocks; the question is how many of them to keep in flight. The distance starts at one block, doubles with each read
-//! that had to be started, and decreases by one block with each block that was cached already. So a cached table is scanned without
-//! look-ahead, and a cold one soon with the largest distance.
+//! A scan has a list of its next blocks; the policy decides how many of them to keep in flight. The distance starts at
+//! one block and doubles with each read that had to be started. It decreases by one block with each block that was
+//! cached already. So a cached table is scanned without look-ahead, and a cold one soon with the largest distance.
 //!
 //! ```text
 //!     ▲ block being used   │ pinned, read or in flight    │

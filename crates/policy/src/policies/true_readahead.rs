@@ -1,7 +1,8 @@
 //! `true-readahead(n, P)`: the policy of O'Connor and Tracy (2000). It also acts on hits, and never blocks.
 //!
-//! The file is divided into groups of n pages. While the program is in group g, it requests all pages of g and g + 1 that were not requested
-//! yet, at the second page of the file and every P accesses after it, on hits and misses:
+//! The file is divided into groups of n pages. The trigger is the second page of the file and every P accesses after
+//! it, on hits and misses. At a trigger in group g, the policy requests all pages of g and g + 1 that were not
+//! requested yet:
 //!
 //! ```text
 //!     │ group g            │ group g + 1        │
@@ -14,9 +15,10 @@
 //!
 //! The authors found P = 16 by trial; *"an optimal value for P could in principle be determined adaptively"*, says the paper. P = `adaptive`
 //! does this: it doubles, up to n, when a trigger has nothing to request, and halves when the program waited.
-//!
-//! A group is requested in two halves. In 2.2 each page arrived separately: when the program entered group g + 1 and requested g + 2, the other
-//! pages of g + 1 were still in flight. Today all pages of a request arrive together: with one request for a group nothing would be in flight
+//! A group is requested in two halves. In 2.2 each page arrived separately: when the program entered group g + 1 and
+//! requested g + 2, the other pages of g + 1 were still in flight. Today all pages of a request arrive together. With
+//! one request for a group, nothing would be in flight at that moment. The disk would then be idle until g + 2 is
+//! requested.
 //! at that moment, and the disk would be idle until g + 2 is requested.
 //!
 //! n need not be a power of two, which the paper left open. Not in the paper: after a jump backwards by more than a group, or forwards beyond
@@ -149,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_of_any_size_are_asked_for_two_at_a_time() {
+    fn groups_of_any_size_are_requested_two_at_a_time() {
         for n in [7, 16, 24, 100] {
             let asked = run(n, Period::Fixed(PERIOD), 300, |_| false);
             assert_eq!(asked[0], (1, 0, 2 * n), "{n}");
@@ -163,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_a_group_is_under_way_when_the_next_one_is_asked_for() {
+    fn half_of_a_group_is_in_flight_when_the_next_one_is_requested() {
         let (mut policy, cache) = (TrueReadahead::new(64, Period::Fixed(PERIOD)), Cache::new(1000, 0));
         let mut requests = Requests::default();
         for page in 0..66 {
@@ -175,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_adaptive_period_grows_where_nothing_was_to_be_asked_for_and_falls_with_waits() {
+    fn adaptive_period_grows_without_requests_and_shrinks_with_waits() {
         let looks = |waits: bool| {
             let (mut policy, cache) = (TrueReadahead::new(64, Period::Adaptive), Cache::new(1000, 0));
             for page in 0..40 {

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn no_window_after_a_history_is_shorter_than_the_smallest() {
+    fn window_after_a_history_is_not_shorter_than_the_minimum() {
         assert_eq!([4, 8].map(|least| asked(least, 32, 1)), [4, 8]);
         assert_eq!([4, 8].map(|least| asked(least, 32, 40)), [20, 20], "half of the history");
         assert_eq!(asked(1 << 24, 32, 1), 32, "no longer than the disk's window");

@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_before_their_turn_are_remembered_until_few_holes_are_left() {
+    fn out_of_order_reads_are_stored_until_few_holes_remain() {
         let mut stream = Stream { position: 100, ..Stream::default() };
         // A hole of eight pages, then eight of sixteen: not yet.
         assert_eq!(stream.take(108, 116), Some(0));
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hole_is_filled_and_the_stream_goes_on_to_the_end_of_what_was_early() {
+    fn filled_hole_moves_the_stream_past_stored_ranges() {
         let mut stream = Stream { position: 0, ..Stream::default() };
         assert_eq!(stream.take(20, 24), Some(0));
         assert_eq!(stream.take(10, 14), Some(0));

@@ -7,7 +7,7 @@
 //!     /home/eva/d/x.img ──▶ directory (O_PATH) + "x.img"  ──▶ /proc/self/fd/N/x.img   stat it, remove it, unmount it
 //! ```
 //!
-//! The kernel resolves the link in /proc to the open directory itself, wherever its path leads by then.
+//! The kernel resolves the link in /proc to the open directory itself, even if the path now leads to another directory.
 
 use super::{Directory, failed};
 use crate::Result;

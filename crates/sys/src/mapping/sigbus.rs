@@ -19,7 +19,7 @@ thread_local! {
 pub(super) fn install_handler() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: an empty action is a valid one; the handler below has the signature that SA_SIGINFO asks for.
+        // SAFETY: an empty action is valid; the handler below has the signature that SA_SIGINFO requires.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = replace_page as extern "C" fn(_, _, _) as usize;

@@ -116,7 +116,8 @@ impl<'a> RuleFiles<'a> {
 }
 
 impl Before {
-    /// Restores the earlier files. Errors are ignored: if the disk is full, for example, the new files were not written either.
+    /// Restores the earlier files. Errors are ignored: if the disk is full, for example, the new files were not written
+    /// either.
     pub fn put_back(&self) {
         let _ = match &self.text {
             Some(text) if fs::read_to_string(&self.path).is_ok_and(|now| now == *text) => Ok(()),

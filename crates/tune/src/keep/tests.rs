@@ -159,7 +159,7 @@ fn check_compares_rule_and_current_window() {
 }
 
 #[test]
-fn changes_of_others_stay() {
+fn changes_of_other_processes_are_kept() {
     let Some(home) = home(serial()) else { return };
     let rule = home.store.set(&home.target, 512, true).unwrap().rule.unwrap();
     home.set_by_hand(4096);
@@ -183,7 +183,8 @@ fn value_set_by_another_process_between_changes_is_restored() {
     assert_eq!((home.restore().restored_kb, home.now()), (Some(4096), 4096));
 }
 
-/// Regression: if the process was killed between recording and setting, its earlier window was taken for another process's.
+/// Regression: if the process was killed between recording and setting, its earlier window counted as another
+/// process's.
 #[test]
 fn interrupted_change_is_restored() {
     let Some(home) = home(serial()) else { return };
@@ -364,7 +365,7 @@ fn link_of(home: &Home, point: &str) -> PathBuf {
     home.home.path().join(format!("etc/systemd/system/{point}.mount.wants")).join(name)
 }
 
-/// Regression: a link to another file was taken for one that enables the unit.
+/// Regression: a link to another file counted as one that enables the unit.
 #[test]
 fn wrong_link_is_repaired() {
     let Some(home) = home(mounted()) else { return };
@@ -420,7 +421,7 @@ fn damaged_state_is_an_error() {
 
 /// Regression: one damaged state prevented that the others were restored.
 #[test]
-fn damaged_state_does_not_stop_the_others() {
+fn damaged_state_does_not_prevent_other_restores() {
     let Some(home) = home(serial()) else { return };
     home.store.set(&home.target, 512, true).unwrap();
     fs::write(home.store.state_file("0-damaged"), "{").unwrap();

@@ -47,7 +47,7 @@ fn evictions(rows: &[Row]) -> Option<String> {
     ))
 }
 
-/// Reads of another process: the device reads this many bytes, and this share, more than the policy requested. Metadata are fewer.
+/// Reads of another process: the device reads this many bytes, and this share, more than the policy requested. Metadata reads are fewer.
 const FOREIGN_BYTES: u64 = 4 << 20;
 const FOREIGN_SHARE: f64 = 0.1;
 

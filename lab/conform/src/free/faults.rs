@@ -11,7 +11,7 @@ impl FreeRunning {
     pub(super) fn fault(&mut self, task: u32, by: &Use, page: Page, mapping: Option<&Mapping>) {
         self.close(task);
         let Some(mapping) = mapping else {
-            // Open file and advice of the mapping are unknown, and so are the folios and marks of this fault.
+            // The mapping's open file and advice are unknown, and so are the folios and marks of this fault.
             self.ledger.tally.excluded += 1;
             return self.pages.set_unknown(by.file);
         };
@@ -37,7 +37,7 @@ impl FreeRunning {
         }
     }
 
-    /// Takes the balance of misses from the trace: it depends on page tables and pages in flight, not on the policy.
+    /// Takes the balance of misses from the trace: the balance depends on page tables and pages in flight, not on the policy.
     fn take_balance(&mut self, task: u32, by: &Use, page: Page) {
         let traced = u32::from(by.state.mmap_miss);
         let mapped = self.mapped.remove(&task).filter(|_| self.rules.misses_balanced);
@@ -78,7 +78,7 @@ impl FreeRunning {
     /// Processes the mapping of cached pages around a fault, which skips checks of single pages.
     pub(super) fn around(&mut self, task: u32, file: u32, first: Page, last: Page) {
         let Some((open, flags)) = self.faulted.get(&file).copied() else { return };
-        // A fault that is repeated after a wait was counted the first time.
+        // A repeated fault after a wait was counted the first time.
         let is_again = self.tried.get(&task).is_some_and(|(_, page)| (first..=last).contains(page));
         let counts = changes_balance(&self.rules, flags) && !(is_again && self.rules.misses_balanced);
         let Some(state) = self.states.get_mut(&open).filter(|state| state.mmap_miss > 0 && counts) else { return };

@@ -6,9 +6,9 @@
 //!     answer thread:  sleeps until 17 (or until an earlier answer is pushed) ──▶ sends all answers that are due
 //! ```
 //!
-//! A wake-up takes time: tens of microseconds on a virtual machine with an idle processor. So the thread wakes up earlier than due, by the
-//! recent duration of wake-ups, and spins for the rest. Without timer slack and with real-time priority, where these are permitted, the
-//! rest is short. While reads arrive, idle processors are kept awake, because the other threads on the way have to wake up, too.
+//! A wake-up takes time: tens of microseconds on a virtual machine with an idle processor. So the thread wakes up earlier than due, by
+//! the recent duration of wake-ups, and spins for the rest. Without timer slack and with real-time priority, where permitted, the rest is
+//! short. While reads arrive, the daemon keeps idle processors awake, because the other threads of a read have to wake up, too.
 
 use super::engine::{Engine, Schedule};
 use crate::{Error, Result};
@@ -31,7 +31,7 @@ const AWAKE_TIME: Duration = Duration::from_millis(500);
 pub struct Answer {
     /// Due time and fault.
     pub schedule: Schedule,
-    /// When its data was ready.
+    /// Time at which the data was ready.
     pub ready_ns: u64,
     /// Time of the read of the image, nanoseconds.
     pub image_ns: u64,
@@ -56,7 +56,7 @@ impl PartialOrd for Answer {
 }
 
 impl Ord for Answer {
-    /// The earliest is the greatest: [`BinaryHeap`] returns the greatest first.
+    /// The earliest answer is the greatest: [`BinaryHeap`] returns the greatest first.
     fn cmp(&self, other: &Self) -> Ordering {
         other.schedule.due_ns.cmp(&self.schedule.due_ns)
     }
@@ -113,14 +113,14 @@ impl AnswerQueue {
         Ok(answers)
     }
 
-    /// A buffer of this length with arbitrary content.
+    /// A buffer of this length. Its content is arbitrary.
     pub fn buffer(&self, length: usize) -> Vec<u8> {
         let mut buffer = lock(&self.spare).pop().unwrap_or_default();
         buffer.resize(length, 0);
         buffer
     }
 
-    /// Sends an answer when it is due, at once if it is due now.
+    /// Sends an answer at its due time, or at once if that has passed.
     pub fn send_when_due(&self, answer: Answer) {
         if answer.schedule.due_ns <= now_ns() {
             return self.send(answer);
@@ -194,7 +194,7 @@ impl AnswerQueue {
     fn send(&self, answer: Answer) {
         let Answer { schedule, ready_ns, image_ns, result, reply } = answer;
         let failed = result.is_err();
-        // Counted before it is sent: a program that asks for the counters after a read finds the read in them.
+        // Counted before sending: a program that requests the counters after a read finds the read in them.
         self.engine.answered(schedule, ready_ns, now_ns(), image_ns, failed);
         match result {
             Ok(data) => {
@@ -219,8 +219,8 @@ fn prioritize_answers() {
     }
 }
 
-/// Raises the priority of a thread that receives requests. No real-time priority: the scheduler would wake it on another processor than that
-/// of the request, which costs 40 µs each time, and a third of the requests per second.
+/// Raises the priority of a thread that receives requests. No real-time priority: the scheduler would wake the thread on another
+/// processor than that of the request. This costs 40 µs each time, and a third of the requests per second.
 pub fn prioritize_reader() {
     if let Err(error) = set_nice() {
         tracing::info!("times may be less exact: {error}");

@@ -1,4 +1,4 @@
-//! The control socket: root sends one request a connection, a line, and gets an answer.
+//! The control socket: on each connection root sends one request, a line, and the daemon answers.
 
 use super::Event;
 use super::engine::Engine;
@@ -27,13 +27,13 @@ pub fn listen(socket: &Path, engine: Arc<Engine>, end: Sender<Event>) -> Result<
     let clients = Arc::new(());
     let serve = move || {
         for stream in listener.incoming().flatten() {
-            // Before the mode of the socket was set, the umask may have let another user connect. A client beyond the limit finds its
-            // connection closed.
+            // Before the mode of the socket was set, the umask may have let another user connect. The daemon closes the connection of a
+            // client beyond the limit.
             if !local_socket::is_peer_ours(&stream) || Arc::strong_count(&clients) > MAX_CLIENTS {
                 continue;
             }
             let (engine, end, client) = (engine.clone(), end.clone(), clients.clone());
-            // A slow client must not delay the others.
+            // A slow client must not delay other clients.
             let started = std::thread::Builder::new().name("control".into()).spawn(move || {
                 if let Err(error) = answer(&stream, &engine, &end) {
                     tracing::debug!("control: {error}");
@@ -60,7 +60,7 @@ fn answer(stream: &UnixStream, engine: &Engine, end: &Sender<Event>) -> std::io:
     let mut stream = stream;
     let written = stream.write_all(line.as_bytes());
     if is_end {
-        // Only after the answer, because the process ends.
+        // After the answer, because the process ends.
         end.send(Event::Ended).map_err(std::io::Error::other)?;
     }
     written

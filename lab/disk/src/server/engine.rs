@@ -1,7 +1,7 @@
-//! The engine of a disk: computes when a read is due, and counts.
+//! The engine of a disk: computes the due times of reads, and counts reads.
 //!
-//! Reads are served in the order in which the kernel sent them. The kernel numbers its requests. A reader thread may be preempted between
-//! receiving a read and calling the engine; then the other thread waits for it. One lock protects the model.
+//! The engine serves reads in the order in which the kernel sent them. The kernel numbers its requests. A reader thread may be preempted
+//! between receiving a read and calling the engine; then the other thread waits for this call. One lock protects the model.
 
 use super::lateness::Lateness;
 use crate::Result;
@@ -12,8 +12,8 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// An answer counts as late if its delay exceeds this and [`LATE_SHARE`] of its time. Nanoseconds. About twice the duration of a wake-up on
-/// a busy virtual machine.
+/// An answer counts as late if its delay exceeds this and [`LATE_SHARE`] of its time. Nanoseconds. About twice the duration of a wake-up
+/// on a busy virtual machine.
 const LATE_NS: u64 = 60_000;
 /// See [`LATE_NS`].
 const LATE_SHARE: f64 = 0.05;
@@ -46,7 +46,7 @@ pub struct Schedule {
 
 #[derive(Debug)]
 struct State {
-    /// The lowest number that has not arrived; `None`: no request has.
+    /// The lowest number that has not arrived; `None`: no request has arrived.
     next_number: Option<u64>,
     model: Model,
     capacity_bytes: u64,
@@ -133,7 +133,7 @@ impl Engine {
         Ok(faults)
     }
 
-    /// Schedules a read. `number`: that of the kernel's request.
+    /// Schedules a read. `number`: the number of the kernel's request.
     pub fn arrive(&self, number: u64, range: ByteRange) -> Schedule {
         let now = now_ns();
         self.state_in_order(number).arrive(range, now)
@@ -160,7 +160,7 @@ impl Engine {
         state
     }
 
-    /// Counts an answer: its data was ready at `ready_ns`, and it was sent at `sent_ns`.
+    /// Counts an answer whose data was ready at `ready_ns`, and that was sent at `sent_ns`.
     pub fn answered(&self, schedule: Schedule, ready_ns: u64, sent_ns: u64, image_ns: u64, failed: bool) {
         let mut state = self.state();
         state.outstanding = state.outstanding.saturating_sub(1);
@@ -189,7 +189,7 @@ impl Engine {
         state.counted.write_bytes += bytes;
     }
 
-    /// The last reads since the counters were reset, in the order of their answers.
+    /// The last reads since the last reset of the counters, in the order of their answers.
     pub fn reads(&self) -> Vec<Read> {
         self.state().reads.iter().copied().collect()
     }
@@ -205,7 +205,7 @@ impl Engine {
         state.image_error = Some(text);
     }
 
-    /// The counters; with `reset` they are set to zero.
+    /// Returns the counters; with `reset` it also sets them to zero.
     pub fn stat(&self, reset: bool) -> Stat {
         let mut state = self.state();
         let now = now_ns();
@@ -257,7 +257,7 @@ impl State {
         Schedule { range, arrived_ns: now, due_ns, takes_ns: end_ns - now, fails, timed: true }
     }
 
-    /// The busy time until now: the rest lies in the future.
+    /// The busy time until now, without the part in the future.
     fn busy_so_far_ns(&self, now: u64) -> u64 {
         self.busy_ns.saturating_sub(self.busy_until_ns.saturating_sub(now))
     }
@@ -334,7 +334,7 @@ mod tests {
     /// Regression: the first of two sequential reads arrived 50 to 260 µs after the second because its thread was preempted, and the model
     /// counted seeks.
     #[test]
-    fn read_waits_for_the_one_sent_before() {
+    fn read_waits_for_the_read_sent_before() {
         let engine = Engine { order_timeout: Duration::from_secs(60), ..engine("hdd") };
         engine.engage(Lead::default());
         engine.arrive(2, range(1 << 30, 1 << 20));
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_fail_and_stall() {
+    fn injected_faults_fail_and_stall_reads() {
         let engine = engine("ssd");
         engine.engage(Lead::default());
         engine.fault(FaultChange { fail: vec![range(8192, 4096)], stall_ms: Some(50), clear: false }).unwrap();

@@ -23,8 +23,8 @@ pub const REQUEST_MAX_BYTES: u32 = 1 << 20;
 /// Limit of outstanding requests. The default of 12 would limit every deep queue; a loop device has 128 tags, and large requests may be split.
 const OUTSTANDING_MAX: u16 = 4096;
 
-/// Threads that receive requests: one copies data while another receives the next request. With a single thread, requests waited up to 450 µs
-/// for each other (measured); more than two only add wake-ups.
+/// Threads that receive requests: one copies data while another receives the next request. With a single thread, requests waited up to
+/// 450 µs for each other (measured); more than two threads only add wake-ups.
 const READERS: usize = 2;
 
 /// Lifetime of attributes in the kernel: unlimited, because only this file system changes them.
@@ -46,7 +46,7 @@ pub struct DiskFile {
     answers: Arc<AnswerQueue>,
 }
 
-/// The name of a disk in the mount table. It is unique for a daemon, so `restore` can identify the mount by it.
+/// The name of a disk in the mount table. The name is unique for a daemon, so that `restore` can identify the mount.
 pub fn source(name: &str, daemon: ProcessId) -> String {
     format!("ahead-disk-{name}-{}-{}", daemon.pid, daemon.start_ticks)
 }
@@ -100,7 +100,7 @@ thread_local! {
     static IS_PRIORITIZED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Raises the priority of this thread on its first request: the library makes the threads.
+/// Raises the priority of this thread on its first request, because the library makes the threads.
 fn prioritize_this_reader() {
     if !IS_PRIORITIZED.replace(true) {
         prioritize_reader();
@@ -109,7 +109,7 @@ fn prioritize_this_reader() {
 
 impl Filesystem for DiskFile {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        // Without one of these the disk is slower; the measured floor shows this.
+        // Without one of these flags the disk is slower; the measured floor shows this.
         let wanted = InitFlags::FUSE_ASYNC_DIO | InitFlags::FUSE_PARALLEL_DIROPS | InitFlags::FUSE_MAX_PAGES;
         if let Err(missing) = config.add_capabilities(wanted) {
             tracing::warn!("this kernel's FUSE lacks {missing:?}");
@@ -229,7 +229,7 @@ impl Filesystem for DiskFile {
     }
 
     fn getxattr(&self, _request: &Request, _ino: INodeNo, _name: &OsStr, _size: u32, reply: ReplyXattr) {
-        // ENOSYS: the kernel does not ask again.
+        // ENOSYS: the kernel does not send this request again.
         reply.error(Errno::ENOSYS);
     }
 

@@ -1,8 +1,8 @@
 //! The bytes of the disk: the image, and perhaps a copy of it in memory.
 //!
-//! The data of a read must be ready before the due time. Normally the image is in the page cache, and it is. But a drop of all caches drops the
-//! image's pages, too, and then the disk of the image is read, which may be slower than the model. A copy in memory (`preload`) cannot be
-//! dropped. It needs as much memory as the image has data. Writes go to both.
+//! The data of a read must be ready before the due time. It is ready if the page cache holds the image, which is the normal case. But a
+//! drop of all caches also drops the image's pages. Then the daemon reads the disk of the image, which may be slower than the model. A
+//! drop of caches does not affect a copy in memory (`preload`). The copy needs as much memory as the image has data. Writes go to both.
 
 use crate::{Error, Result};
 use ahead_disk::protocol::Setup;
@@ -19,7 +19,8 @@ pub struct Image {
 }
 
 impl Image {
-    /// Locks the image: two daemons on one image would destroy it. The image is not opened again by path, which may lead to another file.
+    /// Locks the image: two daemons on one image would destroy its data. `file` is not opened again by path, which may lead to another
+    /// file.
     pub fn new(file: File, setup: &Setup) -> Result<Image> {
         let path = setup.image.display();
         match file.try_lock() {
@@ -27,7 +28,7 @@ impl Image {
             Err(std::fs::TryLockError::WouldBlock) => {
                 return Err(Error::Busy(format!("{path} is already attached; see ahead disk list")));
             }
-            // A file system without locks: other daemons cannot be kept out.
+            // On a file system without locks, other daemons cannot be excluded.
             Err(std::fs::TryLockError::Error(e)) => tracing::warn!("cannot lock {path}: {e}"),
         }
         let memory = setup.preload.then(|| Self::preload(&file, setup.capacity_bytes)).transpose()?;
@@ -75,7 +76,7 @@ impl Image {
     }
 }
 
-/// Unlocks the image. Otherwise the lock would last as long as any copy of the descriptor: a forked process has one until its exec.
+/// Unlocks the image. Otherwise the lock would last as long as any copy of the descriptor: a forked process has a copy until its exec.
 impl Drop for Image {
     fn drop(&mut self) {
         let _ = self.file.unlock();

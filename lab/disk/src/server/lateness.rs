@@ -5,7 +5,7 @@ const STEPS: u64 = 16;
 /// Buckets for all values of 64 bits.
 const BUCKETS: usize = (64 * STEPS) as usize;
 
-/// Lateness of many answers, nanoseconds.
+/// Counts of answers by their lateness, nanoseconds.
 #[derive(Clone, Debug)]
 pub struct Lateness {
     buckets: Box<[u64; BUCKETS]>,
@@ -27,7 +27,7 @@ impl Lateness {
         self.max_ns = self.max_ns.max(late_ns);
     }
 
-    /// The quantile `share` (0 to 1) of the lateness, microseconds; never above the largest value.
+    /// The quantile `share` (0 to 1) of the lateness, microseconds; at most the largest value.
     pub fn quantile_us(&self, share: f64) -> f64 {
         let wanted = (share * self.count as f64).ceil() as u64;
         let mut seen = 0;

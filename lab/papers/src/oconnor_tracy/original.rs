@@ -5,12 +5,12 @@ use crate::counts::{MIB, seconds};
 use crate::{Bound, Job, Lines, Measure, PaperError, run_all};
 use ahead_sim::Counters;
 
-/// The paper's parent kills the reader this often, seconds.
+/// Interval at which the paper's parent process kills the reader, seconds.
 const STEP_S: u64 = 5;
-/// Longer than any run of it, seconds.
+/// The end of the intervals: longer than any run, seconds.
 const LAST_S: u64 = 40;
 
-/// What the paper calls a match: 11 and 13 MB/s are so far apart, as a share of the latter.
+/// The difference that the paper calls a match: 11 and 13 MB/s, as a share of the latter.
 const NTFS_APART: f64 = 2.0 / 13.0;
 
 /// Figures 1 and 2: programmed input.
@@ -56,12 +56,12 @@ pub(super) fn advice(lines: &mut Lines, machines: &Machines, runs: &Runs) -> Res
     Ok(())
 }
 
-/// What NTFS reached, in the paper's unit.
+/// The throughput of NTFS, in the paper's unit.
 fn platter_mb_per_s(machines: &Machines) -> f64 {
     machines.pio.disk.model.bandwidth_bytes_per_s() / MIB
 }
 
-/// Figure 1 stands before they switched DMA on: programmed input.
+/// The paper shows figure 1 before it switches DMA on: programmed input.
 fn figure_1(lines: &mut Lines, runs: &Runs) {
     let most = FILE_PAGES as f64;
     let last = LEVELS.into_iter().filter(|level| *level > 256);
@@ -113,7 +113,7 @@ fn figure_1(lines: &mut Lines, runs: &Runs) {
     );
 }
 
-/// Hits on locked pages at some of the levels, and whether over all of them they rise to a peak and are almost gone
+/// Hits on locked pages at some of the levels. Also whether they rise to a peak over all levels and almost disappear
 /// above 256.
 fn locked_up_to_a_point(levels: &Levels) -> (String, bool) {
     let locked = LEVELS.map(|level| levels.at(level).locked);
@@ -155,10 +155,10 @@ fn above_256(lines: &mut Lines, pio: &Levels) {
     );
 }
 
-/// Cumulated use at each moment at which the reader was killed.
+/// Cumulated processor times at each moment at which the reader was killed.
 pub(super) type Phases = Vec<(u64, Usage)>;
 
-/// Figure 3: 25,600 pages at once.
+/// Figure 3: 25,600 pages in one request.
 pub(super) fn extreme(lines: &mut Lines, machines: &Machines) -> Result<Phases, PaperError> {
     let moments: Vec<u64> = (1..=LAST_S / STEP_S).map(|step| step * STEP_S).collect();
     let killed = |at_s: &u64| {
@@ -281,7 +281,7 @@ fn faster_drive(lines: &mut Lines, runs: &Runs) {
     );
 }
 
-/// What no read-ahead can beat while the processor moves the data.
+/// The limit of any read-ahead while the processor moves the data.
 fn forced_pio(lines: &mut Lines, machines: &Machines) -> Result<(), PaperError> {
     let best = run_all(&[Job::new(&machines.pio, "true-readahead(64)")?])?;
     let (modified, costs) = (mb_per_s(&best[0]), machines.pio.settings.costs);

@@ -8,7 +8,7 @@ use crate::{
 use ahead_policy::PAGE_BYTES;
 use ahead_sim::{Counters, Disk, Scenario, Scheme};
 
-/// End of the continuous range of n: every second n up to here is run.
+/// End of the continuous range of n. Every second n up to this limit is run.
 const RANGE_END: u64 = 320;
 /// Fractions of a group after which read-ahead starts.
 const FRACTIONS: [f64; 7] = [1.0 / 16.0, 1.0 / 8.0, 0.25, 0.375, 0.5, 0.75, 1.0];

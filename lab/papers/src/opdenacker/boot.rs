@@ -1,8 +1,8 @@
-//! A boot: programs that start one after the other, and what reads ahead for them.
+//! A boot: programs that start one after the other, and read-ahead for them.
 //!
 //! ```text
-//!     boot        start 1 │ start 2 │ start 3 …   touches the pages that were measured, computes and sleeps in between
-//!     read-ahead  a list, beside it, from the beginning on          or windows: at each event, what comes next
+//!     boot        start 1 │ start 2 │ start 3 …   touches the measured pages, computes and sleeps in between
+//!     read-ahead  a list, beside it, from the beginning on          or windows: at each event, the next pages
 //! ```
 
 use crate::starts::{Run, Start, Starts};
@@ -15,10 +15,10 @@ use ahead_policy::{
 use ahead_sim::{Mapped, Op, Program};
 use std::collections::{HashMap, HashSet};
 
-/// A list is read in steps of this, pages (1 MiB).
+/// The length of a step in which a list is read, pages (1 MiB).
 const STEP_PAGES: u64 = 256;
 
-/// Pages of a file on the simulated disk, on which files lie in the order of their ranks.
+/// Pages of a file on the simulated disk. The files are on the disk in the order of their ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Section {
     pub file: FileId,
@@ -26,7 +26,7 @@ pub(super) struct Section {
     pub pages: u64,
 }
 
-/// How a list is sorted.
+/// The order of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     /// By place on the disk.
@@ -35,12 +35,12 @@ pub(super) enum Order {
     Time,
 }
 
-/// What a list names.
+/// The content of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Parts {
-    /// Files as a whole.
+    /// Whole files.
     Files,
-    /// What was used of them.
+    /// The used parts of files.
     Sections,
 }
 
@@ -49,14 +49,14 @@ pub(super) enum Parts {
 pub(super) struct Boot {
     starts: Starts,
     names: Vec<&'static str>,
-    /// Computed after each run of pages, nanoseconds.
+    /// Computing time after each run of pages, nanoseconds.
     pub compute_ns: u64,
-    /// Slept before each start (devices, timers), nanoseconds.
+    /// Sleeping time before each start (devices, timers), nanoseconds.
     pub sleep_ns: u64,
 }
 
 impl Boot {
-    /// These programs, one after the other; nothing computed, nothing slept.
+    /// A boot of these programs, one after the other, without computing and sleeping times.
     pub fn new(names: &[&'static str]) -> Boot {
         Boot { starts: Starts::measured(), names: names.to_vec(), compute_ns: 0, sleep_ns: 0 }
     }
@@ -65,7 +65,7 @@ impl Boot {
         self.starts.named(&self.names)
     }
 
-    /// Runs of pages in all starts.
+    /// Number of runs of pages in all starts.
     pub fn runs(&self) -> u64 {
         self.all().map(|start| start.runs.len() as u64).sum()
     }
@@ -81,7 +81,7 @@ impl Boot {
         Section { file: FileId(self.starts.files[run.file].rank as u32), first: run.first, pages: run.pages }
     }
 
-    /// The boot itself.
+    /// The program of the boot itself.
     pub fn program(&self) -> Program {
         let mut ops = Vec::new();
         for (start, number) in self.all().zip(0..) {
@@ -101,7 +101,7 @@ impl Boot {
         Program { ops: Box::new(ops.into_iter()), user_per_page_ns: 0.0 }
     }
 
-    /// What a list of these programs' files holds, each page once, in the order of first use.
+    /// The list of these programs' files: each page once, in the order of first use.
     pub fn list(&self, names: &[&'static str], parts: Parts) -> Vec<Section> {
         let mut seen: HashMap<FileId, Vec<bool>> = HashMap::new();
         let mut list = Vec::new();
@@ -128,8 +128,7 @@ impl Boot {
         list
     }
 
-    /// How many of the recorded reads are left if duplicates and neighbours are merged within windows of
-    /// `window_pages` pages.
+    /// The number of remaining reads if duplicates and neighbours are merged within windows of `window_pages` pages.
     pub fn merged_within(&self, window_pages: u64) -> usize {
         let (mut windows, mut pages) = (vec![Vec::new()], 0);
         for run in self.all().flat_map(|start| &start.runs) {
@@ -152,13 +151,13 @@ impl Boot {
                 ..section
             })
         });
-        // Openings that the boot does not have.
+        // Numbers of openings that the boot does not use.
         let first_open = (self.names.len() * self.starts.files.len()) as u32;
         let ops = steps.map(move |section| read(OpenId(first_open + section.file.0), section));
         Program { ops: Box::new(ops), user_per_page_ns: 0.0 }
     }
 
-    /// The list as the planner orders and joins it: for a device that seeks, or for one that does not.
+    /// The list in the planner's order, with joined sections: for a device that seeks, or for one that does not.
     fn planned(&self, list: &[Section], order: Order) -> Vec<Section> {
         let device = match order {
             Order::Place => DeviceDescription::ROTATING,
@@ -186,7 +185,7 @@ impl Boot {
         plan.steps.iter().filter_map(Step::span).map(section).collect()
     }
 
-    /// Where each file begins on the disk: one after the other, bytes.
+    /// The start of each file on the disk, bytes. The files are contiguous.
     fn places(&self) -> Vec<u64> {
         let mut next_bytes = 0;
         let begin = |pages: u64| {
@@ -197,15 +196,15 @@ impl Boot {
         self.file_pages().into_iter().map(begin).collect()
     }
 
-    /// Reads of a file of this size that no process needs; it comes after all others.
+    /// Reads of a file of this size that no process needs. The file is behind all others.
     pub fn surplus(&self, megabytes: u64) -> impl Iterator<Item = Op> + Send + use<> {
         let files = self.starts.files.len();
         let (open, file) = (OpenId(((self.names.len() + 1) * files) as u32), FileId(files as u32));
         (0..megabytes).map(move |step| read(open, Section { file, first: step * STEP_PAGES, pages: STEP_PAGES }))
     }
 
-    /// The windows of section 5.3.4: at each event the next `pages` pages of the list. Events are the starts, or
-    /// every first use of a file.
+    /// The windows of section 5.3.4: at each event the next `pages` pages of the list. Events are the starts, or every
+    /// first use of a file.
     pub fn windows(&self, pages: u64, events: Events) -> Windows {
         let mut list = Vec::new();
         let mut event_at = HashMap::new();
@@ -227,7 +226,7 @@ fn read(open: OpenId, Section { file, first, pages }: Section) -> Op {
     Op::Read { open, file, offset_bytes: first * PAGE_BYTES, length_bytes: pages * PAGE_BYTES }
 }
 
-/// By place, without duplicates, neighbours in one.
+/// The sections by place, without duplicates. Neighbours are joined.
 fn merged(mut list: Vec<Section>) -> Vec<Section> {
     list.sort_unstable();
     let mut merged: Vec<Section> = Vec::new();
@@ -242,7 +241,7 @@ fn merged(mut list: Vec<Section>) -> Vec<Section> {
     merged
 }
 
-/// What tells how far a boot has come.
+/// The events that show the progress of a boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Events {
     /// Starts of programs (`exec`).
@@ -251,21 +250,21 @@ pub(super) enum Events {
     Files,
 }
 
-/// Windows over what was recorded; the kernel does what it always does besides.
+/// Windows over a recording, in addition to the kernel's own read-ahead.
 #[derive(Clone, Debug)]
 pub(super) struct Windows {
     kernel: Linux26,
-    /// Everything that will be touched, in its order.
+    /// All sections that the boot will touch, in order.
     list: Vec<Section>,
-    /// Where in it an event lies.
+    /// The position of each event in the list.
     event_at: HashMap<(OpenId, FileId), usize>,
     window_pages: u64,
-    /// The part of the list that was requested, from its beginning.
+    /// The length of the requested part of the list, from its beginning.
     asked: usize,
 }
 
 impl Windows {
-    /// From the end of the last window to the end of the new one, merged and without what is cached.
+    /// Requests the sections from the end of the last window to the end of the new one, merged and without cached ones.
     fn window(&mut self, at: usize, view: &dyn View, requests: &mut Requests) {
         let (mut end, mut pages) = (at, 0);
         while end < self.list.len() && pages < self.window_pages {
@@ -310,13 +309,13 @@ mod tests {
     }
 
     #[test]
-    fn duplicates_go_and_neighbours_become_one() {
+    fn duplicates_are_removed_and_neighbours_joined() {
         let list = vec![section(1, 4, 2), section(0, 9, 1), section(1, 6, 1), section(1, 4, 2), section(1, 8, 1)];
         assert_eq!(merged(list), [section(0, 9, 1), section(1, 4, 3), section(1, 8, 1)]);
     }
 
     #[test]
-    fn a_list_names_each_page_once() {
+    fn list_has_each_page_once() {
         let boot = Boot::new(&["bash", "git"]);
         for parts in [Parts::Files, Parts::Sections] {
             let list = boot.list(&["bash", "git"], parts);

@@ -17,7 +17,7 @@ struct Reader {
     policy: Box<dyn Policy>,
     cache: Cache,
     at: u64,
-    /// Requested pages are in the cache when the reader needs them.
+    /// Whether requested pages are in the cache when the reader needs them.
     keeps: bool,
 }
 
@@ -75,7 +75,7 @@ pub(super) fn run(lines: &mut Lines) -> Result<(), PaperError> {
     Ok(())
 }
 
-/// The longest window of a sequential reader, and the shortest one of a reader whose pages are evicted before use.
+/// The longest window of a sequential reader, and the shortest window of a reader whose pages are evicted before use.
 fn add_windows(lines: &mut Lines) -> Result<(), PaperError> {
     let windows = Reader::new("linux-2.6")?.windows(512);
     let longest = windows.iter().copied().max().unwrap_or(0);
@@ -86,7 +86,7 @@ fn add_windows(lines: &mut Lines) -> Result<(), PaperError> {
         Bound::Within(128.0, 0.0),
         "the longest window of a sequential reader",
     );
-    // Each page that is read ahead is evicted before the reader needs it.
+    // Each prefetched page is evicted before the reader needs it.
     let mut thrashing = Reader::new("linux-2.6")?;
     thrashing.windows(256);
     thrashing.keeps = false;
@@ -104,7 +104,7 @@ fn add_windows(lines: &mut Lines) -> Result<(), PaperError> {
     Ok(())
 }
 
-/// Everything is cached: read-ahead turns itself off.
+/// The whole file is cached: read-ahead turns itself off.
 fn add_cached_file(lines: &mut Lines) -> Result<(), PaperError> {
     let mut cached = Reader::new("linux-2.6")?;
     cached.cache.fill(&ahead_policy::Request { pages: FILE_PAGES, ..ahead_policy::Request::of(FileId(0)) });
@@ -124,7 +124,7 @@ fn add_cached_file(lines: &mut Lines) -> Result<(), PaperError> {
 fn add_seeks(lines: &mut Lines) -> Result<(), PaperError> {
     let mut reader = Reader::new("linux-2.6")?;
     let before = reader.windows(SEEK_AFTER).into_iter().max().unwrap_or(0);
-    // No two of these pages are adjacent, and none is near the pages that were read before.
+    // No two of these pages are adjacent, and none is near the pages read before.
     let random: Vec<u64> = (0..SEEKS)
         .flat_map(|index| {
             reader.seek(FILE_PAGES / 2 + (SEEKS - index) * MOST_PAGES);
@@ -145,7 +145,7 @@ fn add_seeks(lines: &mut Lines) -> Result<(), PaperError> {
     Ok(())
 }
 
-/// Advice on the whole file: it changes the window.
+/// Advice on the whole file changes the window.
 fn add_advice_on_file(lines: &mut Lines) -> Result<(), PaperError> {
     for (advice, quoted, holds) in [
         (

@@ -1,4 +1,4 @@
-//! Little memory (section 5): whole lists at once against windows over what was recorded.
+//! Little memory (section 5): whole lists at once against windows over a recording.
 
 use super::boot::{Boot, Events, Order, Parts};
 use super::{BOOT, boot_with, seconds};
@@ -7,9 +7,9 @@ use ahead_sim::{Counters, Scenario};
 
 /// Memory of an embedded system of 2007, MB.
 const LITTLE_MB: u64 = 32;
-/// His window: "corresponding to 1 MB of recorded disk access".
+/// The paper's window: "corresponding to 1 MB of recorded disk access".
 const WINDOW_PAGES: u64 = 256;
-/// Room in the queue for all requests of a window, so that the boot does not wait for room.
+/// Limit of the queue: room for all requests of a window, so that the boot does not wait for room.
 const ROOM: u32 = 8192;
 
 fn windowed(machine: &Scenario, boot: &Boot, memory_mb: u64, pages: u64, events: Events) -> Counters {
@@ -78,7 +78,7 @@ fn merging(machine: &Scenario, boot: &Boot, lines: &mut Lines) {
     );
 }
 
-/// Events at starts alone, and the window that reaches beyond the next event.
+/// Events only at starts, and the window that extends beyond the next event.
 fn sizes(machine: &Scenario, boot: &Boot, outcome: &mut Outcome, lines: &mut Lines) -> Result<(), PaperError> {
     let windows: Vec<u64> = (0..8).map(|power| WINDOW_PAGES << power).collect();
     let run = |events| in_parallel(&windows, |pages| windowed(machine, boot, 1024, *pages, events));

@@ -1,8 +1,8 @@
-//! The processor's own cache, page by page: whether a page that was read is still in it after others were.
+//! The processor's own cache, page by page: whether a page is still in it after reads of other pages.
 //!
-//! A page fills the same lines of every set that its frame's colour selects, so that a cache of `ways` ways keeps the
-//! last `ways` pages of each colour. A file's pages lie in frames of any colour, so the moment at which the first page
-//! goes is one of chance, around the one at which as many pages were read as fit.
+//! A page fills the same lines of every set that the colour of its frame selects. So a cache of `ways` ways keeps the
+//! last `ways` pages of each colour. A file's pages are in frames of any colour, so the eviction of the first page is
+//! random. It occurs around the moment at which the read pages fill the cache.
 
 use ahead_policy::PAGE_BYTES;
 use ahead_sim::Chance;
@@ -10,17 +10,17 @@ use ahead_sim::Chance;
 /// A cache of pages.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProcessorCache {
-    /// Its size, bytes.
+    /// The size of the cache, bytes.
     pub bytes: u64,
     /// Ways of each set.
     pub ways: u64,
 }
 
-/// Layouts that are tried.
+/// Number of tried layouts.
 const LAYOUTS: u64 = 1000;
 
 impl ProcessorCache {
-    /// How many blocks were read, the first one included, when the first one is out: mean and standard deviation over
+    /// The number of read blocks, with the first one, when the first block is evicted. Mean and standard deviation over
     /// many layouts in memory.
     pub(super) fn blocks_until_gone(&self) -> (f64, f64) {
         let colours = self.bytes / self.ways / PAGE_BYTES;
@@ -33,7 +33,7 @@ impl ProcessorCache {
 
     fn one(&self, colours: u64, chance: &mut Chance) -> u64 {
         let (mut blocks, mut same) = (1, 0);
-        // The first one goes when as many others of its colour as there are ways were read after it.
+        // The first page is evicted when `ways` other pages of its colour were read after it.
         while same < self.ways {
             blocks += 1;
             same += u64::from(chance.below(colours) == 0);
@@ -47,11 +47,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mean_is_what_fits() {
+    fn mean_of_evictions_is_the_capacity_of_the_cache() {
         let (mean, deviation) = ProcessorCache { bytes: 1 << 20, ways: 8 }.blocks_until_gone();
-        // Negative binomial: 8 × 32 pages after the first, and √(8 × 31 × 32) around it.
+        // Negative binomial distribution: mean 8 × 32 pages after the first, deviation √(8 × 31 × 32).
         assert!((mean - 257.0).abs() < 9.0 && (deviation - 89.1).abs() < 6.0, "{mean} {deviation}");
-        // One colour: exactly as many as there are ways.
+        // One colour: exactly the number of ways.
         assert_eq!(ProcessorCache { bytes: 16 * 4096, ways: 16 }.blocks_until_gone(), (17.0, 0.0));
     }
 }

@@ -1,4 +1,4 @@
-//! Rates as Pelouin derived them (section 3), and where they drop.
+//! Rates as Pelouin derived them (section 3), and the positions of their drops.
 
 use crate::{Asked, Filesystem, Live, PaperError, policy};
 use ahead_policy::{FileId, OpenId, PAGE_BYTES};
@@ -6,9 +6,9 @@ use ahead_sim::{Mapped, Op, Pattern, Program, Scenario, Stream};
 
 /// "Each test was run 16 times."
 const RUNS: u64 = 16;
-/// Likewise against the real page cache, where each takes a disk's time.
+/// Number of runs against the real page cache, where each run takes a disk's time.
 const LIVE_RUNS: u64 = 5;
-/// One turn of the platter at 7200 rpm, nanoseconds: his runs began anywhere in it.
+/// One turn of the platter at 7200 rpm, nanoseconds. Pelouin's runs began anywhere within a turn.
 const TURN_NS: u64 = 8_333_333;
 
 /// One program that reads a file in steps.
@@ -18,9 +18,9 @@ pub(super) struct Steps {
     pub policy: &'static str,
     /// Bytes of a read.
     pub step_bytes: u64,
-    /// Up to here, bytes.
+    /// The end of the reads, bytes.
     pub end_bytes: u64,
-    /// The program keeps its times, 8 bytes each, in memory that it has not touched before.
+    /// Whether the program stores its times, 8 bytes each, in memory that it has not touched before.
     pub keeps_times: bool,
 }
 
@@ -35,12 +35,12 @@ pub(super) struct Rates {
 }
 
 impl Steps {
-    /// When each position was reached, nanoseconds, in a run that begins `phase_ns` into a turn.
+    /// The time at which each position was reached, nanoseconds, in a run that begins `phase_ns` into a turn.
     fn times(&self, machine: &Scenario, phase_ns: u64) -> Result<Vec<f64>, PaperError> {
         let (open, file, Steps { step_bytes, end_bytes, keeps_times, .. }) = (OpenId(0), FileId(0), *self);
         let wait = (phase_ns > 0).then_some(Op::Sleep { time_ns: phase_ns });
         let count = end_bytes / step_bytes;
-        // Memory is a cached file here, but its first touch is a fault nevertheless. The first time is that of the
+        // The model of the memory is a cached file, whose first touch is a fault, too. The first time is that of the
         // beginning.
         let (times, times_pages) = ((OpenId(1), FileId(1)), count.div_ceil(TIMES_PER_PAGE) + 1);
         let cached = Op::Read { open: times.0, file: times.1, offset_bytes: 0, length_bytes: times_pages * PAGE_BYTES };
@@ -58,7 +58,7 @@ impl Steps {
         let begin = keeps_times.then_some(cached).into_iter().chain([Op::Open { open, file }]);
         let ops = begin.chain(wait).chain((0..count).flat_map(step));
         let program = Program { ops: Box::new(ops), user_per_page_ns: 0.0 };
-        // The file is longer than what is read of it.
+        // The file is longer than the part that is read.
         let file_pages = [2 * end_bytes.div_ceil(PAGE_BYTES), times_pages];
         let machine = machine.machine_for(&policy(self.policy)?, &file_pages, vec![program])?;
         let (_, mut calls) = machine.run_with_calls();
@@ -67,9 +67,10 @@ impl Steps {
         Ok(std::iter::once(begin_ns).chain(calls.iter().map(|call| call.ended_ns)).map(|at_ns| at_ns as f64).collect())
     }
 
-    /// The rates on a real ext2, read by the kernel that runs. The second lowest one at each position: what delays one run makes no drop, and
-    /// a drop that one run does not show stays. A reader that is kept from its processor finds what read-ahead has brought meanwhile, and its
-    /// wait is gone, so the highest rate and the median of a busy machine hide drops.
+    /// The rates on a real ext2, read by the running kernel: the second lowest rate at each position. A delay in a
+    /// single run makes no drop, and a drop that a single run does not show remains. If a reader loses its processor,
+    /// read-ahead completes meanwhile and the wait disappears. So the highest rate and the median of a busy machine
+    /// hide drops.
     pub(super) fn live_rates(&self, machine: &Scenario, live: &dyn Live) -> Result<Rates, PaperError> {
         let mut machine = machine.clone();
         let stream = Stream {
@@ -97,7 +98,7 @@ impl Steps {
         self.combined(RUNS, |run| self.times(machine, run * TURN_NS / RUNS), mean)
     }
 
-    /// What some runs have in common at each position.
+    /// Combines the rates of several runs at each position.
     fn combined(
         &self,
         runs: u64,
@@ -131,16 +132,16 @@ fn derived(times: &[f64], step: f64) -> Vec<f64> {
 }
 
 impl Rates {
-    /// The middle one of all rates.
+    /// The median of all rates.
     pub(super) fn median(&self) -> f64 {
         let mut sorted = self.values.clone();
         sorted.sort_unstable_by(f64::total_cmp);
         sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
     }
 
-    /// Positions (bytes) where the rate falls below this share of the median: of positions in a row, the first. A slow
-    /// read lies in two centred differences, that of its beginning and that of its end; so the first read of the file
-    /// shows at the first two positions, which are left out.
+    /// Positions (bytes) where the rate falls below this share of the median; of consecutive positions, the first. A
+    /// slow read affects two centred differences, that of its beginning and that of its end. So the first read of the
+    /// file affects the first two positions, which are left out.
     pub(super) fn drops(&self, share: f64) -> Vec<u64> {
         let low = share * self.median();
         let is_low = |index: usize| self.values[index] < low;
@@ -166,8 +167,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slow_read_lies_in_two_differences_and_is_one_drop() {
-        // Ten reads of 100 bytes that take 1 ns each, but the one from 400 on takes 91.
+    fn slow_read_in_two_differences_is_one_drop() {
+        // Ten reads of 100 bytes that take 1 ns each, except the one from 400 on, which takes 91 ns.
         let mut times = vec![0.0];
         for index in 0..10 {
             times.push(times[index] + if index == 4 { 91.0 } else { 1.0 });
@@ -181,16 +182,17 @@ mod tests {
         assert!((rates.share_at(400) - 2.0 / 92.0).abs() < 1e-9 && rates.share_at(5000).is_nan());
     }
 
-    /// Regression: on a busy machine the wait for one window was missing in one of four runs, and the highest rate had no drop there.
+    /// Regression: on a busy machine the wait for one window was missing in one of four runs, and the highest rate had
+    /// no drop there.
     #[test]
-    fn a_drop_counts_if_two_runs_show_it() {
+    fn drop_in_two_runs_counts() {
         assert_eq!(second_lowest(vec![9.0, 1.0, 9.0, 1.0, 9.0]), 1.0);
         assert_eq!(second_lowest(vec![9.0, 9.0, 9.0, 1.0, 9.0]), 9.0);
         assert_eq!((second_lowest(vec![3.0]), second_lowest(Vec::new())), (3.0, 0.0));
     }
 
     #[test]
-    fn the_one_sided_difference_is_right_for_a_constant_rate() {
+    fn one_sided_difference_is_exact_for_a_constant_rate() {
         let times: Vec<f64> = (0..5).map(|index| 7.0 * f64::from(index)).collect();
         assert!(derived(&times, 14.0).iter().all(|rate| (rate - 2.0).abs() < 1e-12));
         assert!(derived(&times[..2], 14.0).is_empty());

@@ -45,8 +45,8 @@ pub(super) fn add(lines: &mut Lines) -> Result<(), PaperError> {
     Ok(())
 }
 
-/// Difference of the paper's two rows of block output, as a share: speed and load. Read-ahead does not affect these rows,
-/// so this is the difference of two equal runs, and the tolerance here. A gain is the ratio of two such rows.
+/// Difference of the paper's two rows of block output, as a share: speed and load. Read-ahead does not affect these
+/// rows, so the difference is that of two equal runs, and the tolerance here. A gain is the ratio of two such rows.
 fn repeatability() -> (f64, f64) {
     let [first, second] = &WRITE;
     (second.kb_per_s / first.kb_per_s - 1.0, second.load_percent / first.load_percent - 1.0)
@@ -105,7 +105,7 @@ fn add_per_char(lines: &mut Lines, pair: &[Counters]) {
     add_gain(lines, "Bonnie, input per character: gain", "36 %", &PER_CHAR, pair, others);
 }
 
-/// The disk's rate and the kernel's time for a page are inputs from the synchronous row, and limit both kernels.
+/// The disk's rate and the kernel's time for a page are inputs from the synchronous row. They limit both kernels.
 fn add_block(lines: &mut Lines, pair: &[Counters]) {
     for (kernel, row, counters) in [("synchronous", &BLOCK[0], &pair[0]), ("asynchronous", &BLOCK[1], &pair[1])] {
         let claim = |what: &str| format!("Bonnie, block input, {kernel}: {what}");
@@ -126,7 +126,7 @@ fn gain(pair: &[Counters]) -> Measure {
     Measure::new(100.0 * (pair[0].elapsed_ns as f64 / pair[1].elapsed_ns as f64 - 1.0), "%", 1)
 }
 
-/// Speed of rewrite: the paper's row counts each byte once, though it is read and written.
+/// Speed of rewrite: the paper's row counts each byte once, although it is read and written.
 fn file_kb_per_s(counters: &Counters) -> Measure {
     Measure::new(counters.read_bytes as f64 / KIB * 1e9 / counters.elapsed_ns as f64, "KB/s", 0)
 }
@@ -176,7 +176,7 @@ fn add_rewrite(lines: &mut Lines, pair: &[Counters], plugged: &[Counters], unbuf
     );
 }
 
-/// Output. Writes involve no policy, so both kernels are one run here, which is judged once.
+/// Output. Writes involve no policy, so both kernels share one run here, with one verdict.
 fn add_write(lines: &mut Lines, pair: &[Counters]) {
     let kind = "; the disk's rate is an input, from block input; the drive's write cache (128 KB) is assumed";
     let claim = |kernel: &str, what: &str| format!("Bonnie, block output, {kernel}: {what}");

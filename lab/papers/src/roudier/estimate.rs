@@ -15,7 +15,7 @@ const CACHE_BYTES_PER_S: f64 = 8e6;
 /// Speeds of programs for the curve, as their load (percent) at the full speed of the disk.
 const LOADS: std::ops::RangeInclusive<u64> = 1..=40;
 const LOAD_STEP: f64 = 0.05;
-/// A smaller gain counts as none: it is one page more or less at the end of the file.
+/// A smaller gain counts as none: it comes from one page more or less at the end of the file.
 const NO_GAIN: f64 = 0.002;
 
 /// A program that computes for `load` seconds on the data that the disk transfers in a second.

@@ -1,21 +1,22 @@
-//! Hit ratio and footprint of a desktop: programs that start through mappings, and what read-around brings besides.
+//! Hit ratio and footprint of a desktop: programs that start through mappings, and the additional pages of read-around.
 
 use crate::starts::Starts;
 use crate::{Axis, Bound, Figure, Lines, Measure, Outcome, PaperError, Plot, in_parallel, policy, scenario, series};
 use ahead_policy::{FileId, OpenId, PAGE_BYTES};
 use ahead_sim::{Counters, Mapped, Op, Program, Scenario};
 
-/// What runs in a terminal.
+/// The programs of a terminal session.
 const CONSOLE: [&str; 5] = ["bash", "vim", "git", "gcc", "perl"];
-/// What a desktop adds: programs with a toolkit, with hundreds of modules, with a virtual machine.
+/// The programs of a desktop session: in addition, programs with a toolkit, with hundreds of modules, with a virtual
+/// machine.
 const DESKTOP: [&str; 10] = ["bash", "vim", "git", "gcc", "perl", "gtk", "python", "gdb", "node", "java"];
-/// Windows (KB), hit ratio (%), and how much was used and read (MB), as printed.
+/// Windows (KB), hit ratio (%), used and read amount (MB), as printed.
 type Quoted = (u64, f64, f64, f64);
 const UNDER_X: [Quoted; 3] = [(128, 62.0, 143.0, 230.0), (512, 55.0, 138.0, 248.0), (1024, 51.0, 130.0, 253.0)];
 const ON_CONSOLE: [Quoted; 2] = [(128, 53.0, 30.0, 56.0), (1024, 51.0, 30.0, 59.0)];
-/// What may lie between his ratio and ours, as a share of his. Between his own two desktops it is 62 against 53 %.
+/// The tolerance of the ratio, as a share of Wu's. Wu's own two desktops have 62 and 53 %.
 const TOLERANCE: f64 = 0.2;
-/// How much more is read with a longer window, in points beside his.
+/// The tolerance of the growth in read amount with a longer window, in points relative to Wu's.
 const GROWTH_POINTS: f64 = 10.0;
 
 /// The programs one after the other, each with separate openings.

@@ -5,8 +5,8 @@
 //!     several        window ▓▓░window ▓▓░window      ░ the next request comes when the previous one is done
 //! ```
 //!
-//! Inputs: the cost of a request and the array's rate, from the two rows of one reader; the time between two requests, from
-//! the row of two readers with the short window. The other rows are results.
+//! Inputs from the two rows of one reader: the cost of a request and the array's rate. Input from the row of two
+//! readers with the short window: the time between two requests. The other rows are results.
 
 use crate::{Asked, Axis, Bound, Figure, Filesystem, Line, Lines, Live, Measure, Observed, Outcome, PaperError, Plot};
 use crate::{in_parallel, policy, scenario, series};
@@ -35,7 +35,7 @@ const WINDOWS_KB: [u64; 2] = [128, 512];
 const LIVE_FILE_PAGES: u64 = (16 << 20) / PAGE_BYTES;
 /// Tolerance of bandwidth and gain, as a share of the measured effect of the longer window.
 const EFFECT_SHARE: f64 = 0.5;
-/// The worst of thousands of calls in a quarter of a minute, over three runs: half to twice.
+/// Tolerance for the worst of thousands of calls in a quarter of a minute, over three runs: half to twice.
 const LATENCY_FACTOR: f64 = 2.0;
 
 const HALF: &str = "half of the measured gain of the longer window: so no row passes for that of the other window, and a gain of \
@@ -48,7 +48,7 @@ struct Array {
     /// From the end of a request to the arrival of the next one while other readers wait, nanoseconds.
     turnaround_ns: u64,
     rows: &'static [Row; 5],
-    /// Access time of a neighbouring file, milliseconds, where it may matter.
+    /// Access time of a neighbouring file, milliseconds, where it can have an effect.
     near_ms: Option<f64>,
 }
 
@@ -65,7 +65,7 @@ const ARRAYS: [Array; 2] = [
         model: include_str!("../../wu/sata.toml"),
         turnaround_ns: 84_000,
         rows: &SATA,
-        // Half a turn.
+        // Half a turn of the platter.
         near_ms: Some(5.0),
     },
 ];
@@ -96,7 +96,7 @@ impl Array {
         ))
     }
 
-    /// The machine with this array, where a request costs only its transfer.
+    /// The machine with this array if a request costs only its transfer.
     fn without_request_cost(&self, machine: &Scenario) -> Scenario {
         let mut machine = self.attached_to(machine);
         let model = self.model.replace("\noverhead_us", "\n# overhead_us");
@@ -123,8 +123,8 @@ fn measure(machine: &Scenario, array: &Array) -> Result<Runs, PaperError> {
     rows.into_iter().collect()
 }
 
-/// The same against the real page cache, with smaller files; the largest number of readers first, so that one disk serves
-/// all rows.
+/// The same against the real page cache, with smaller files. The row with most readers is first, so that one disk
+/// serves all rows.
 fn measure_live(machine: &Scenario, array: &Array, live: &dyn Live) -> Result<Vec<[Observed; 2]>, PaperError> {
     let mut machine = array.attached_to(machine);
     let mut run = |readers: usize, window_kb: u64| -> Result<Observed, PaperError> {

@@ -21,9 +21,9 @@ const SWEEP: [(u64, f64, f64); 11] = [
 ];
 /// Tolerance of a row, as a share.
 const TOLERANCE: f64 = 0.1;
-/// The row that is an input however windows are requested: the bus.
+/// The input row, however windows are requested: the bus.
 const INPUTS: [u64; 1] = [4096];
-/// Rows that are inputs if each window is waited for: the cost of a command besides its transfer, the processor time of a
+/// Input rows if the reader waits for each window: the cost of a command besides its transfer, the processor time of a
 /// page, the bus.
 const INPUTS_WAITED: [u64; 3] = [4, 64, 4096];
 
@@ -60,7 +60,7 @@ pub(super) fn run(outcome: &mut Outcome, lines: &mut Lines) -> Result<(), PaperE
     );
     let rates = sweep(&machine, |_| "linux-2.6.23".to_owned())?;
     add_rows(&rates, "SSD", &INPUTS, OVERLAPPED, lines);
-    // If nothing is in flight while a window is used, as with a fixed number of pages for each miss.
+    // The case in which nothing is in flight while a window is used, as with a fixed number of pages for each miss.
     let waited = sweep(&machine, |pages| format!("fixed({pages})"))?;
     add_rows(&waited, "SSD, if each window is waited for", &INPUTS_WAITED, COSTS_FROM, lines);
     answer_large_windows(&waited, &rates, lines);

@@ -1,4 +1,4 @@
-//! Many streams in little memory: what a stream costs, and who thrashes.
+//! Many streams in little memory: the cost of a stream, and the policies that thrash.
 
 use crate::{Bound, Lines, Measure, Outcome, PaperError, in_parallel, policy, scenario};
 use ahead_policy::testing::Cache;
@@ -7,21 +7,21 @@ use ahead_sim::{Counters, Scenario};
 
 /// Wu's adaptive read-ahead of 2005: 191 thrashings in 128,500 read-aheads.
 const THRASHINGS_PER_READAHEAD: f64 = 191.0 / 128_500.0;
-/// Streams up to which the stock kernel of 2005 did not thrash there.
+/// Number of streams up to which the stock kernel of 2005 did not thrash with this memory.
 const STOCK_STREAMS: usize = 70;
 const STREAMS: usize = 800;
 /// The smallest window before the patch, and with it, pages: "includes current page".
 const LEAST_PAGES: [u64; 2] = [4, 8];
-/// Moments at which a stream's buffer is looked at.
+/// Number of moments at which a stream's buffer is measured.
 const LOOKS: u64 = 96;
-/// Page of the miss before which a history is cached.
+/// Page of the miss; the cached history ends right before it.
 const MISS_AT: u64 = 1024;
 
 fn mb(pages: u64) -> f64 {
     (pages * PAGE_BYTES) as f64 / (1 << 20) as f64
 }
 
-/// The same with this number of streams and this memory.
+/// The same machine with this number of streams and this memory.
 fn with(machine: &Scenario, streams: usize, memory_pages: u64) -> Scenario {
     let mut machine = machine.clone();
     let stream = machine.workloads[0].streams[0];
@@ -34,7 +34,7 @@ fn thrashes(machine: &Scenario, name: &str) -> Result<bool, PaperError> {
     Ok(machine.run(&policy(name)?)?.thrashings > 0)
 }
 
-/// Thrashings for each request that the disk got, as docs/results/simulator.md has it.
+/// Thrashings per disk request, as in docs/results/simulator.md.
 fn share(counters: &Counters) -> f64 {
     counters.thrashings as f64 / counters.device.requests.max(1) as f64
 }
@@ -44,7 +44,7 @@ fn thrashings(counters: &Counters) -> String {
     format!("{} thrashings in {requests} disk requests ({:.3} %)", counters.thrashings, 100.0 * share(counters))
 }
 
-/// The largest number up to `most` of which `fails` is false, if it is so from somewhere on.
+/// The largest number up to `most` for which `fails` is false. `fails` must be true for all numbers above it.
 fn last_good(most: u64, fails: impl Fn(u64) -> Result<bool, PaperError>) -> Result<u64, PaperError> {
     let (mut good, mut bad) = (0, most + 1);
     while bad - good > 1 {
@@ -69,7 +69,7 @@ pub(super) fn run(outcome: &mut Outcome, lines: &mut Lines) -> Result<(), PaperE
     stock_limit(&machine, lines)
 }
 
-/// His streams in his memory, with his policy under either smallest window, and with others.
+/// Wu's streams in Wu's memory, with Wu's policy with both smallest windows, and with other policies.
 fn all_streams(machine: &Scenario, lines: &mut Lines) -> Result<(), PaperError> {
     let runs = in_parallel(&machine.policies, |choice| machine.run(choice));
     let runs: Vec<Counters> = runs.into_iter().collect::<Result<_, _>>()?;
@@ -97,7 +97,7 @@ fn all_streams(machine: &Scenario, lines: &mut Lines) -> Result<(), PaperError> 
     Ok(())
 }
 
-/// How many streams the stock kernel bears, and what memory his machine can have had for its page cache.
+/// The number of streams that the stock kernel supports, and the possible size of the page cache of Wu's machine.
 fn stock_limit(machine: &Scenario, lines: &mut Lines) -> Result<(), PaperError> {
     let limit = last_good(STREAMS as u64, |streams| {
         thrashes(&with(machine, streams as usize, machine.memory_pages), "linux-2.6")
@@ -109,7 +109,7 @@ fn stock_limit(machine: &Scenario, lines: &mut Lines) -> Result<(), PaperError> 
         Bound::Within(STOCK_STREAMS as f64, 0.25),
         "Wu's kernel, programs and metadata used a part of the 64 MB that the mail does not state",
     );
-    // Memory fails downwards: what is looked for is how much may be taken away.
+    // Less memory fails. So the search is for the amount that can be removed.
     let taken = last_good(machine.memory_pages - 64, |taken| {
         thrashes(&with(machine, STOCK_STREAMS, machine.memory_pages - taken), "linux-2.6")
     })?;
@@ -133,11 +133,11 @@ fn stock_limit(machine: &Scenario, lines: &mut Lines) -> Result<(), PaperError> 
     Ok(())
 }
 
-/// "It will now cost 1MB readahead buffer per stream": the most that lies unread, looked at in the middle of a run.
+/// "It will now cost 1MB readahead buffer per stream": the maximum of unread pages, measured in the middle of a run.
 fn buffer_of_a_stream(machine: &Scenario, lines: &mut Lines) -> Result<(), PaperError> {
     let mut machine = with(machine, 1, 1 << 14);
     let stream = &mut machine.workloads[0].streams[0];
-    // 4 KB every 10 ms: slow enough for the disk, so that all that was asked for is there.
+    // 4 KB every 10 ms: slow enough for the disk, so that all requested pages have arrived.
     stream.sleep_ns = 10_000_000;
     let choice = policy("linux-2.6.23")?;
     let mut most = |window_kb: u64| -> Result<u64, PaperError> {
@@ -162,8 +162,8 @@ fn buffer_of_a_stream(machine: &Scenario, lines: &mut Lines) -> Result<(), Paper
     Ok(())
 }
 
-/// The smallest window of read-ahead that is safe from thrashing. `wu-adaptive` has it where a stream was thrashed and
-/// its history in the cache is all that is known of it; there it is what 800 streams must find room for.
+/// The smallest window of read-ahead that is safe from thrashing. `wu-adaptive` uses it if a stream thrashed and the
+/// cached history is the only information. Memory must have room for this window of each of the 800 streams.
 fn least_window(machine: &Scenario, least_pages: u64, lines: &mut Lines) -> Result<(), PaperError> {
     let least_kb = least_pages * PAGE_BYTES / 1024;
     let name = format!("wu-adaptive({least_pages})");
@@ -178,7 +178,7 @@ fn least_window(machine: &Scenario, least_pages: u64, lines: &mut Lines) -> Resu
         "VM_MIN_READAHEAD, a rule of the code: 16 KB before the patch, 32 KB with it",
     );
     let choice = policy(&name)?;
-    // Less than a window, one, and two: the buffer that he calculates for each stream.
+    // Less than a window, one window, and two: the buffer that Wu calculates for each stream.
     let room = [least_pages - 1, least_pages, 2 * least_pages];
     let runs = in_parallel(&room, |pages| with(machine, STREAMS, STREAMS as u64 * pages).run(&choice));
     let runs: Vec<Counters> = runs.into_iter().collect::<Result<_, _>>()?;
@@ -193,8 +193,7 @@ fn least_window(machine: &Scenario, least_pages: u64, lines: &mut Lines) -> Resu
     Ok(())
 }
 
-/// The shortest window, pages, that a policy asks for at a miss, of all lengths of the history that is cached before
-/// it.
+/// The shortest window, pages, that a policy requests at a miss, over all lengths of the cached history before it.
 fn shortest_after_a_miss(name: &str) -> Result<u64, PaperError> {
     let file = FileId(0);
     let lengths = (1..=MISS_AT).map(|history| {

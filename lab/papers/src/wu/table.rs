@@ -21,9 +21,9 @@ const TABLE: [(u64, &str, &str, &str, &str); 11] = [
 ];
 /// Reads of each size.
 const READS: u64 = 64;
-/// Reads of each size against the real page cache, where time passes.
+/// Reads of each size against the real page cache, where a run takes real time.
 const LIVE_READS: u64 = 15;
-/// Tolerance between the latency of a live row and ours: the emulated disk takes the model's time within this share
+/// Tolerance between the latency of a live row and ours. The emulated disk keeps the model's time within this share
 /// (`ahead disk`).
 const LIVE_TOLERANCE: f64 = 0.05;
 /// Wu's access time, nanoseconds.
@@ -40,7 +40,7 @@ struct Row {
     kb_per_s: f64,
 }
 
-/// Reads of which none follows the previous one on the disk: block by block from the file's end to its beginning.
+/// Non-contiguous reads: block by block from the file's end to its beginning.
 fn scattered(io_pages: u64) -> Program {
     let (open, file) = (OpenId(0), FileId(0));
     let length_bytes = io_pages * PAGE_BYTES;
@@ -95,7 +95,7 @@ pub(super) fn run(outcome: &mut Outcome, lines: &mut Lines, live: Option<&dyn Li
         };
         let quoted = show(transfer, latency, used, throughput);
         let two = |value: f64| format!("{value:.2}");
-        // 0.625 and 8.625 were rounded to even, as printf does with what is exact in binary.
+        // 0.625 and 8.625 were rounded to even: printf does so with values that are exact in binary.
         let ours = show(&two(row.transfer_ms), &two(row.latency_ms), &two(row.used_percent), &two(row.kb_per_s));
         let holds = ours == quoted;
         let seen = live.map(|live| live_row(&machine, io_kb, live)).transpose()?.map(|latency_ms| {
@@ -143,8 +143,8 @@ fn add_boost(rows: &[Row], lines: &mut Lines) {
     );
 }
 
-/// "Or highly concurrent sequential IO": windows of many streams in turn. A reader that comes to a marked page asks for
-/// the next window before it waits for that page, so up to two windows of a stream are served together.
+/// "Or highly concurrent sequential IO": windows of many streams in turn. At a marked page the reader requests the next
+/// window before it waits for that page. So up to two windows of a stream are served together.
 fn add_concurrent(machine: &Scenario, lines: &mut Lines) -> Result<(), PaperError> {
     let windows = [(128, 13837.84), (512, 39384.62)];
     let run = |(window_kb, _): &(u64, f64)| -> Result<f64, PaperError> {

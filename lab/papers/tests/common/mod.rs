@@ -1,10 +1,10 @@
-//! Runs a source and compares what its lines come to with what they should.
+//! Runs a source and compares the verdicts of its lines with the expected ones.
 
 use ahead_papers::{Verdict, named};
 use std::collections::BTreeSet;
 
-/// Every line of the source holds or is answered, except these, each identified by a part of its claim and its
-/// verdict.
+/// Checks that every line of the source holds or is answered, except `others`. Each exception is identified by a part
+/// of its claim and its verdict.
 pub fn check(name: &str, lines: usize, others: &[(&str, &str)]) {
     let outcome = named(name).unwrap().run(None).unwrap();
     assert_eq!(outcome.lines.len(), lines);

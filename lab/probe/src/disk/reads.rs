@@ -18,25 +18,25 @@ pub const LONGEST: u64 = 1 << 20;
 /// Smallest disk whose rates can be measured, bytes: a few of the longest reads.
 const LEAST_CAPACITY: u64 = 8 << 20;
 
-/// Reads of a disk, or of the part of it on which the test file lies.
+/// Reads of a disk, or of the part of a disk that holds the test file.
 #[derive(Debug)]
 pub struct Reads {
     path: PathBuf,
     file: File,
     buffer: AlignedBuffer,
-    /// What may be read, bytes.
+    /// Bytes of the readable range.
     pub capacity_bytes: u64,
-    /// It is the whole disk, not a file on it.
+    /// Whether the readable range is the whole disk, not a file on it.
     pub is_whole: bool,
     chance: Chance,
-    /// Stretches that were asked for lie behind this place, bytes.
+    /// All ranges that [`Reads::apart`] returned begin at or after this offset, bytes.
     before: u64,
 }
 
 impl Reads {
-    /// The block device where we may read it, else the file. `Err` as text: neither can be read directly.
+    /// Opens the block device if this process may read the device, otherwise the file. `Err` as text: neither supports direct reads.
     ///
-    /// Errors: it can, and the read fails.
+    /// Errors: direct reads are supported, and a read failed.
     pub fn open(run: &Run) -> Result<std::result::Result<Reads, String>> {
         let subject = run.subject;
         let file_bytes = subject.pages() * PAGE_BYTES;
@@ -66,7 +66,7 @@ impl Reads {
         Ok(Err("the file system does not read past the page cache (O_DIRECT)".to_owned()))
     }
 
-    /// One read; nanoseconds.
+    /// Makes one read. Returns nanoseconds.
     pub fn one(&mut self, offset_bytes: u64, length_bytes: u64) -> Result<f64> {
         let buffer = &mut self.buffer.bytes()[..length_bytes as usize];
         let began = Instant::now();
@@ -84,9 +84,9 @@ impl Reads {
         from + self.chance.below(((to - from) / length_bytes).max(1)) * length_bytes
     }
 
-    /// A stretch of this length, at most a half of the disk, that was not asked for before: right before the last one, so that it does
-    /// not reach into what a drive has read on behind that either. On a small disk it begins again at the end, when a buffer holds other
-    /// things long since.
+    /// A range of this length, at most half of the disk, that no caller has requested before. The range is right before the last one. So
+    /// a read does not reach the data that a drive has read ahead after the last range. On a small disk the ranges begin again at the
+    /// end, when a buffer has held other data for long.
     pub fn apart(&mut self, length_bytes: u64) -> u64 {
         let length_bytes = length_bytes.next_multiple_of(PAGE_BYTES);
         if self.before < length_bytes {
@@ -96,8 +96,8 @@ impl Reads {
         self.before
     }
 
-    /// Reads these places at queue depth `depth`, for `limit` at most. Returns when each read was done, in that order,
-    /// nanoseconds from the beginning.
+    /// Reads at these offsets at queue depth `depth`, for `limit` at most. Returns the completion time of each read in order of
+    /// completion, nanoseconds from the beginning.
     pub fn many(&self, offsets: &[u64], length_bytes: u64, depth: usize, limit: Duration) -> Result<Vec<f64>> {
         let mut reads = DirectReads::open(&self.path, length_bytes as usize, depth)?;
         let (mut done, mut under_way) = (Vec::with_capacity(offsets.len()), 0);
@@ -119,8 +119,8 @@ impl Reads {
         }
     }
 
-    /// Throughput of a sequential read from `from` on, bytes per second; the read ends after `most_bytes` or `limit`. The first
-    /// fifth of the time is left out: a disk's burst must not count.
+    /// Throughput of a sequential read from `from` on, bytes per second; the read ends after `most_bytes` or `limit`. The first fifth of
+    /// the time does not count, because a disk's burst must not count.
     pub fn sequential(&self, from: u64, most_bytes: u64, depth: usize, limit: Duration) -> Result<f64> {
         let offsets: Vec<u64> = (from..from + most_bytes.max(4 * LONGEST)).step_by(LONGEST as usize).collect();
         let offsets: Vec<u64> = offsets.into_iter().filter(|at| at + LONGEST <= self.capacity_bytes).collect();
@@ -136,24 +136,24 @@ impl Reads {
         let done = self.many(&offsets, PAGE_BYTES, depth, limit)?;
         let skipped = (done.len() / 5).max(depth.min(done.len() / 2));
         let (Some(first), Some(last)) = (done.get(skipped), done.last()) else { return Ok(0.0) };
-        // The last ones run out, fewer than the depth at once.
+        // The last reads do not count: fewer than `depth` are in flight.
         let end = done.len() - depth.min(done.len() / 4);
         let last = done.get(end.saturating_sub(1)).unwrap_or(last);
         Ok(if last > first { (end - skipped - 1) as f64 * 1e9 / (last - first) } else { 0.0 })
     }
 }
 
-/// Whether a file system says by this that it cannot read directly: a disk that fails says something else.
+/// Whether this error means that the file system does not support direct reads: a failing disk gives other errors.
 fn is_refusal(error: &Error) -> bool {
     let Error::Io { source, .. } = error else { return false };
     let number = source.raw_os_error().map(Errno::from_raw_os_error);
     matches!(number, Some(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS))
 }
 
-/// Reads per second, from when each was done, nanoseconds. Where a queue is longer than the disk's, reads that were asked for together
-/// are cut into requests that are served in turn, and end together: it is counted from one such end to another.
+/// Reads per second, from completion times, nanoseconds. Where a queue is longer than the disk's, the kernel cuts simultaneous reads into
+/// requests that the disk serves in turn. So these reads end together. The rate counts from one such end to another.
 fn steady_rate(done: &[f64]) -> f64 {
-    /// Closer than this part of the mean distance they ended together.
+    /// Reads ended together if the distance of their ends is below this part of the mean distance.
     const TOGETHER: f64 = 0.1;
     let (Some(begin), Some(end)) = (done.first(), done.last()) else { return 0.0 };
     let together = (end - begin) / done.len() as f64 * TOGETHER;
@@ -178,9 +178,9 @@ mod tests {
         assert_eq!((steady_rate(&[]), steady_rate(&[5.0]), steady_rate(&[5.0; 9])), (0.0, 0.0, 0.0));
     }
 
-    /// Regression: a disk all of whose reads failed was said to be a file system without direct reads.
+    /// Regression: a disk on which all reads failed was reported as a file system without direct reads.
     #[test]
-    fn a_disk_that_fails_does_not_refuse_direct_reads() {
+    fn failing_disk_is_not_one_without_direct_reads() {
         for (errno, refuses) in [(Errno::INVAL, true), (Errno::OPNOTSUPP, true), (Errno::IO, false)] {
             assert_eq!(is_refusal(&Error::io("read the disk", errno)), refuses);
         }

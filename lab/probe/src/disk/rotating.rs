@@ -1,4 +1,4 @@
-//! A disk with platters and an arm.
+//! Measures a disk with platters and an arm.
 //!
 //! ```text
 //!     turn      the page before the last one is one turn away, but for the two pages
@@ -16,24 +16,24 @@ use crate::subject::PAGE_BYTES;
 use crate::twin::{Rotating, Twin};
 use std::time::Duration;
 
-/// Reads outstanding in a sequential read: the next is always there.
+/// Queue depth of a sequential read: the drive always has the next read.
 const DEPTH: usize = 4;
-/// A stretch of this part of the disk has one rate.
+/// A range of this part of the disk has one rate.
 const STRETCH: u64 = 20;
-/// Longest measurement of a rate.
+/// Time limit for a measurement of a rate.
 const RATE_TIME: Duration = Duration::from_millis(700);
 /// Reads for each distance.
 const SEEKS: usize = 72;
-/// Distances, as shares of the stroke; the last is nearly all of it.
+/// Distances, as shares of the stroke; the last is nearly the full stroke.
 const SHARES: [f64; 6] = [0.01, 0.05, 0.12, 0.22, 0.33, 0.97];
-/// From there on the arm coasts: time grows with distance, not with its root. The usual choice in models, as the mean distance of two
-/// places is a third of the stroke (Ruemmler and Wilkes, 1994).
+/// From this share on the arm coasts: the seek time grows with distance, not with its root. The usual choice in models, as the mean
+/// distance of two places is a third of the stroke (Ruemmler and Wilkes, 1994).
 const KNEE: f64 = 1.0 / 3.0;
-/// Places around the two ends of a seek, bytes: several tracks, so that every angle comes about.
+/// Range of places around the two ends of a seek, bytes: several tracks, so that every angle occurs.
 const AROUND: u64 = 8 << 20;
-/// How far a drive may read on by itself, and how large a part of its buffer may be, bytes.
+/// Limit of the drive's read-ahead, and of a segment of its buffer, bytes.
 const MOST_READ_ON: u64 = 32 << 20;
-/// These are found with that precision, bytes.
+/// Precision of these results, bytes.
 const GRAIN: u64 = 64 << 10;
 
 pub fn find(run: &Run, reads: &mut Reads, single: &Single) -> Result<Found> {
@@ -124,7 +124,7 @@ fn buffer_answer(bytes: Option<u64>, most: u64, what: &str) -> Answer {
 
 /// Bytes per second at the two ends of the disk.
 fn rates(run: &Run, reads: &Reads) -> Result<(Vec<f64>, Vec<f64>)> {
-    // Three parts of the stretch, the farthest first: what was read once lies in the drive's buffer, and so does what follows it.
+    // Three parts of the range, the farthest first: the drive's buffer holds the data that was read before, and the data after it.
     let part = (reads.capacity_bytes / STRETCH / 3).max(8 * LONGEST).min(reads.capacity_bytes / 3) & !(LONGEST - 1);
     let at = |from: u64| -> Result<Vec<f64>> {
         let one = |count: u64| {
@@ -136,7 +136,7 @@ fn rates(run: &Run, reads: &Reads) -> Result<(Vec<f64>, Vec<f64>)> {
     Ok((at(0)?, at(reads.capacity_bytes.saturating_sub(3 * part) & !(LONGEST - 1))?))
 }
 
-/// What a request costs that is served out of the buffer, nanoseconds.
+/// Time of a request that the buffer serves, nanoseconds.
 fn overhead(reads: &mut Reads) -> Result<f64> {
     let place = reads.anywhere(PAGE_BYTES);
     reads.one(place, PAGE_BYTES)?;
@@ -144,22 +144,22 @@ fn overhead(reads: &mut Reads) -> Result<f64> {
     Ok(median(&times?))
 }
 
-/// Whether a time is one of the buffer.
+/// Whether the buffer served a read with this time.
 fn is_buffered(time_ns: f64, overhead_ns: f64) -> bool {
-    /// From there on the platter was waited for, nanoseconds: waking a program may take a part of it.
+    /// A read that takes longer has waited for the platter, nanoseconds: waking a program may take a part of this time.
     const PLATTER_NS: f64 = 150_000.0;
     time_ns < 2.0 * overhead_ns + PLATTER_NS
 }
 
-/// How far reading on and buffers are looked for on this disk, bytes.
+/// Limit of the search for the drive's read-ahead and buffers on this disk, bytes.
 fn most_read_on(reads: &Reads) -> u64 {
     MOST_READ_ON.min(reads.capacity_bytes / 4)
 }
 
-/// The largest multiple of the grain for which `holds_now` is true, up to `most`; `None`: no end was found. Other programs can
-/// make it false, and a platter that happens to be at the right place can make it true: the majority of the tries decides.
+/// The largest multiple of the grain for which `holds_now` is true, up to `most`; `None`: no end was found. Other programs can make
+/// `holds_now` false, and a platter at the right angle can make it true: the majority of the tries decides.
 fn last_that(most: u64, mut holds_now: impl FnMut(u64) -> Result<bool>) -> Result<Option<u64>> {
-    /// Of five.
+    /// Majority of five tries.
     const MOST_TRIES: u32 = 3;
     let mut holds = |bytes: u64| -> Result<bool> {
         let mut tries = [0, 0];
@@ -182,7 +182,7 @@ fn last_that(most: u64, mut holds_now: impl FnMut(u64) -> Result<bool>) -> Resul
     Ok(Some(low))
 }
 
-/// How far the drive reads on: the last page that is in the buffer after a pause in which it could have read much further.
+/// The drive's read-ahead: the last page in the buffer after a pause that is long enough to read much further.
 fn read_on(run: &Run, reads: &mut Reads, rate: f64, overhead_ns: f64) -> Result<Option<u64>> {
     last_that(most_read_on(reads), |distance| {
         run.watcher.go_on("how far a rotating disk reads on")?;
@@ -193,7 +193,7 @@ fn read_on(run: &Run, reads: &mut Reads, rate: f64, overhead_ns: f64) -> Result<
     })
 }
 
-/// After how many bytes that were read on from there the first page is no longer buffered.
+/// Number of bytes, read from the first page on, after which the first page is no longer buffered.
 fn drive_cache(run: &Run, reads: &mut Reads, overhead_ns: f64) -> Result<Option<u64>> {
     last_that(most_read_on(reads), |distance| {
         let place = reads.apart(distance);
@@ -205,7 +205,7 @@ fn drive_cache(run: &Run, reads: &mut Reads, overhead_ns: f64) -> Result<Option<
     })
 }
 
-/// Whether several requests at once take as long as one after the other: two turns are not served in one.
+/// Whether several simultaneous requests take as long as in sequence: a disk does not serve two requests in one turn.
 fn one_at_a_time(reads: &mut Reads, turn_ns: f64) -> Result<Answer> {
     const AT_ONCE: usize = 16;
     let places: Vec<u64> = (0..AT_ONCE).map(|_| reads.anywhere(PAGE_BYTES)).collect();
@@ -218,22 +218,22 @@ fn one_at_a_time(reads: &mut Reads, turn_ns: f64) -> Result<Answer> {
     })
 }
 
-/// Times of the arm, nanoseconds: [`TRACK`], [`AVERAGE`], [`FULL`].
+/// Seek times, nanoseconds: [`TRACK`], [`AVERAGE`], [`FULL`].
 #[derive(Clone, Copy, Debug)]
 struct Seeks([f64; 3]);
 
-/// To the next track.
+/// Index of the seek to the next track.
 const TRACK: usize = 0;
-/// The mean over all pairs of places.
+/// Index of the mean over all pairs of places.
 const AVERAGE: usize = 1;
-/// The full stroke.
+/// Index of the full stroke.
 const FULL: usize = 2;
 
-/// What was measured of the arm.
+/// The measured seeks.
 #[derive(Clone, Debug)]
 struct Measured {
     seeks: Seeks,
-    /// Each lies between these with 95 %.
+    /// The 95 % interval of each seek.
     ranges: [[f64; 2]; 3],
 }
 
@@ -246,9 +246,9 @@ impl Measured {
         Ok(Measured::of(&times, turn_ns, overhead_ns))
     }
 
-    /// From the times at each distance.
+    /// Computes the seeks from the times at each distance.
     fn of(times: &[Vec<f64>], turn_ns: f64, overhead_ns: f64) -> Measured {
-        /// Experiments that might have been.
+        /// Number of experiments that the bootstrap draws.
         const RESAMPLES: usize = 200;
         let through = |times: &[Vec<f64>]| {
             let points =
@@ -265,9 +265,10 @@ impl Measured {
         Measured { seeks: through(times), ranges: [range(TRACK), range(AVERAGE), range(FULL)] }
     }
 
-    /// Only if they explain what a read anywhere takes: the average, and what else it waits for (half a turn, the overhead). If not, why.
+    /// Accepts the seeks only if they explain the time of a random read: the average seek and the other waits (half a turn, the
+    /// overhead). `Err` as text: the reason.
     fn believed(self, access_ns: f64, else_ns: f64) -> std::result::Result<Measured, String> {
-        /// They may be off by this part of it, besides what is uncertain of the average.
+        /// Permitted deviation as a part of that time, besides the uncertainty of the average.
         const OFF: f64 = 0.1;
         let [low, high] = self.ranges[AVERAGE];
         let explained_ns = self.seeks.0[AVERAGE] + else_ns;
@@ -306,13 +307,13 @@ impl Seeks {
     }
 }
 
-/// The byte at a share of the tracks: tracks grow shorter inwards, linearly from one rate to the other.
+/// The byte at a share of the tracks: tracks become shorter inwards, linearly from one rate to the other.
 fn byte_at(share: f64, (outer, inner): (f64, f64), capacity_bytes: u64) -> u64 {
     let before = outer * share + (inner - outer) * share * share / 2.0;
     (before / ((outer + inner) / 2.0) * capacity_bytes as f64) as u64
 }
 
-/// Times of reads to and fro between two places at a share of the tracks.
+/// Times of reads that alternate between two places at a share of the tracks.
 fn seek(run: &Run, reads: &mut Reads, rates: (f64, f64), share: f64, overhead_ns: f64) -> Result<Vec<f64>> {
     let capacity = reads.capacity_bytes;
     let around = AROUND.min(capacity / 100);
@@ -325,13 +326,13 @@ fn seek(run: &Run, reads: &mut Reads, rates: (f64, f64), share: f64, overhead_ns
         let place = reads.within((middle - around / 2) & !(PAGE_BYTES - 1), middle + around / 2, PAGE_BYTES);
         times.push(reads.one(place, PAGE_BYTES)?);
     }
-    // The first read comes from anywhere; some places were read on before.
+    // The first read comes from a random place; the drive has read some places ahead.
     Ok(times[1..].iter().copied().filter(|ns| !is_buffered(*ns, overhead_ns)).collect())
 }
 
-/// Overhead and seek, with the turn taken out: even times over a turn have their quantiles at known places.
+/// Overhead and seek, without the turn: times that are spread evenly over a turn have their quantiles at known places.
 fn without_turn(times: &[f64], turn_ns: f64) -> f64 {
-    // Other programs only make reads slower: the quick ones tell.
+    // Other programs only delay reads: the fast ones are reliable.
     const QUICK: [f64; 6] = [0.05, 0.1, 0.15, 0.2, 0.25, 0.3];
     let seeks = QUICK.map(|share| quantile(times, share) - share * turn_ns);
     seeks.iter().sum::<f64>() / QUICK.len() as f64
@@ -342,7 +343,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_curve_of_a_data_sheet_is_found_again() {
+    fn curve_of_a_data_sheet_is_reproduced() {
         let (track, root, full) = (0.8e6, 12e6, 14.7e6);
         let knee = track + root * KNEE.sqrt();
         let time = |share: f64| match share <= KNEE {
@@ -355,21 +356,21 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_what_holds_is_found() {
+    fn last_that_finds_the_end_of_the_range() {
         assert_eq!(last_that(MOST_READ_ON, |bytes| Ok(bytes <= 2_000_000)).unwrap(), Some(2_000_000 / GRAIN * GRAIN));
         assert_eq!(last_that(MOST_READ_ON, |_| Ok(true)).unwrap(), None);
         assert_eq!(last_that(MOST_READ_ON, |_| Ok(false)).unwrap(), Some(0));
     }
 
     #[test]
-    fn tracks_share_the_disk_as_their_rates() {
+    fn outer_tracks_hold_more_of_the_disk() {
         assert_eq!(byte_at(1.0, (175.0, 83.0), 1000), 1000);
         assert!(byte_at(0.5, (175.0, 83.0), 1000) > 560);
     }
 
-    /// Regression: one quick read of four was enough, and a drive that reads on 2 MiB had up to four times as much.
+    /// Regression: one fast read of four was enough, and the result was up to four times the 2 MiB that a drive reads ahead.
     #[test]
-    fn one_quick_read_of_four_is_not_the_end() {
+    fn one_fast_read_of_four_does_not_count() {
         let mut count = 0;
         let mut one_of_four = |bytes| {
             count += 1;
@@ -378,7 +379,7 @@ mod tests {
         assert_eq!(last_that(MOST_READ_ON, &mut one_of_four).unwrap(), Some(2_000_000 / GRAIN * GRAIN));
     }
 
-    /// Times of a disk with a rotation of 8 ms at each distance: seeks with this average, as in a data sheet, each with a random
+    /// Times of a disk with a rotation of 8 ms at each distance. Seeks with this average, as in a data sheet, each with a random
     /// rotation.
     fn measured(spread: f64) -> Measured {
         let mut chance = Chance::new(7);
@@ -389,9 +390,9 @@ mod tests {
         Measured::of(&SHARES.map(&mut at), 8e6 * spread, 1e5)
     }
 
-    /// Regression: the interval was the same number for each disk.
+    /// Regression: the interval was the same for each disk.
     #[test]
-    fn intervals_of_seeks_are_as_wide_as_times_spread() {
+    fn intervals_of_seeks_grow_with_the_spread_of_times() {
         let [narrow, wide] = [0.2, 1.0].map(|spread| measured(spread).ranges[AVERAGE]);
         assert!(narrow[1] - narrow[0] < (wide[1] - wide[0]) / 2.0, "{narrow:?} {wide:?}");
     }

@@ -1,7 +1,7 @@
-//! A disk without moving parts, or a volume on a network: a latency, some requests at once, and perhaps limits.
+//! Measures a disk without moving parts, or a volume on a network: a latency, simultaneous requests, and perhaps limits.
 //!
-//! No single experiment separates these from outside, but several together do: the models of such disks calculate what they would
-//! have answered ([`crate::twin`]), and the nearest model is the twin.
+//! No single experiment separates these from outside, but several together do. The models of such disks calculate the answers that they
+//! would have given ([`crate::twin`]), and the nearest model is the twin.
 //!
 //! ```text
 //!     one at a time, by length      latency, and what a byte costs after it (nothing, below a burst)
@@ -22,24 +22,24 @@ use std::time::Duration;
 
 /// Lengths of single reads, bytes: up to the largest that most disks take in one request.
 const LENGTHS: [u64; 5] = [4 << 10, 16 << 10, 64 << 10, 128 << 10, 256 << 10];
-/// The last of them.
+/// The last of these lengths.
 const LONGEST_SINGLE: u64 = LENGTHS[LENGTHS.len() - 1];
-/// Reads of each length.
+/// Number of reads of each length.
 const READS: u32 = 24;
-/// Reads at once, at most; as deep as drives' queues that are common (NVMe: 1024 and fewer).
+/// Queue depths, up to that of common drives (NVMe: 1024 and fewer).
 const DEPTHS: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
-/// For each depth.
+/// Time limit for each depth.
 const RATE_TIME: Duration = Duration::from_millis(400);
-/// Reads at once after a pause: as many as SATA drives take. With more the block layer's queue may be full (`nr_requests`, 64 and more),
-/// and who asks waits there instead of seeing what is done.
+/// Simultaneous reads after a pause: the queue depth of SATA drives. With more reads the block layer's queue may be full (`nr_requests`,
+/// 64 and more). Then the reading program waits there and cannot see completions.
 const BATCH: usize = 32;
-/// Such batches.
+/// Number of such batches.
 const BATCHES: usize = 5;
 /// Queue depth of a sequential read: 16 MiB, more than latency times bandwidth of any such disk except a very distant volume.
 const SEQUENTIAL_DEPTH: usize = 16;
-/// How long it takes, at most.
+/// Time limit of that read.
 const SEQUENTIAL_TIME: Duration = Duration::from_millis(1500);
-/// Between two experiments a limit forgets what was read, at most so long.
+/// Maximum pause between two experiments, in which a limit forgets earlier reads.
 const FORGET: Duration = Duration::from_millis(300);
 
 pub fn find(run: &Run, reads: &mut Reads, single: &Single) -> Result<Found> {
@@ -56,7 +56,7 @@ pub fn find(run: &Run, reads: &mut Reads, single: &Single) -> Result<Found> {
     })
 }
 
-/// What a twin has to answer, and the rates of three sequential reads, bytes per second.
+/// The observations that a twin has to reproduce, and the rates of three sequential reads, bytes per second.
 fn observe(run: &Run, reads: &mut Reads, single: &Single) -> Result<(Observed, Vec<f64>)> {
     let step = |what: &str| {
         std::thread::sleep(FORGET);
@@ -83,7 +83,7 @@ fn observe(run: &Run, reads: &mut Reads, single: &Single) -> Result<(Observed, V
     Ok((Observed { capacity_bytes, by_length, sequential_page_ns, batch, bytes_per_s, by_depth }, rates))
 }
 
-/// Median of single reads anywhere, each after a pause as long as it took twice.
+/// Median of single reads at random places; the pause after each read is twice its time.
 fn paced(run: &Run, reads: &mut Reads, length: u64) -> Result<f64> {
     let mut times = Vec::new();
     for _ in 0..READS {
@@ -96,7 +96,7 @@ fn paced(run: &Run, reads: &mut Reads, length: u64) -> Result<f64> {
     Ok(median(&times))
 }
 
-/// When the reads of a batch were done, nanoseconds after it began: the medians of several, each after a pause.
+/// Completion times of the reads of a batch, nanoseconds after its beginning: the medians of several batches, each after a pause.
 fn batch(run: &Run, reads: &mut Reads) -> Result<Vec<f64>> {
     let mut batches = Vec::new();
     for _ in 0..BATCHES {

@@ -1,21 +1,21 @@
-//! Pages that programs have changed: dirty, then on their way to the disk, then clean.
+//! Pages that programs have changed: dirty, then under writeback, then clean.
 
 use super::{Cache, NODE_PAGES, mask, parts};
 use ahead_policy::{FileId, Page};
 
 impl Cache {
-    /// Pages that were changed and are not on their way to the disk.
+    /// Changed pages that are not under writeback.
     pub fn dirty_pages(&self) -> u64 {
         self.dirty_pages
     }
 
-    /// Pages that are on their way to the disk.
+    /// Pages under writeback.
     pub fn writeback_pages(&self) -> u64 {
         self.writeback_pages
     }
 
-    /// Pages are changed; gives how many of them were not dirty. One that is on its way to the disk will have to go
-    /// again.
+    /// Marks pages as dirty. Returns the number of pages that were not dirty. A page that is dirtied under writeback is
+    /// written again afterwards.
     pub fn make_dirty(&mut self, file: FileId, first: Page, pages: u64) -> u64 {
         let mut fresh = 0;
         for (number, offset, length) in parts(first, pages) {
@@ -32,8 +32,8 @@ impl Cache {
         fresh
     }
 
-    /// The first page of a file from `from` on that may go to the disk, and how many in a row may, at most `most`:
-    /// dirty, and not on its way there already.
+    /// The first page of a file from `from` on that can be written, and the number of such pages in a row, at most
+    /// `most`. Such a page is dirty and not under writeback.
     pub fn next_dirty(&self, file: FileId, from: Page, most: u64) -> Option<(Page, u64)> {
         let first_number = from / NODE_PAGES;
         for (_, number) in self.dirty_nodes.range((file, first_number)..=(file, u64::MAX)) {
@@ -51,7 +51,7 @@ impl Cache {
         None
     }
 
-    /// Dirty pages go to the disk.
+    /// Moves dirty pages to writeback.
     pub fn begin_writeback(&mut self, file: FileId, first: Page, pages: u64) {
         for (number, offset, length) in parts(first, pages) {
             let Some(id) = self.id(file, number) else { continue };
@@ -72,7 +72,7 @@ impl Cache {
         self.dirty_nodes.range((file, 0)..=(file, u64::MAX)).next().is_some()
     }
 
-    /// The disk has them; gives how many.
+    /// Ends the writeback of pages. Returns their number.
     pub fn end_writeback(&mut self, file: FileId, first: Page, pages: u64) -> u64 {
         let mut written = 0;
         self.change(file, first, pages, |node, mask| {

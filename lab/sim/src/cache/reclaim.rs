@@ -1,19 +1,20 @@
-//! Which folios stay and which go: the two lists, and what is evicted from them.
+//! Reclaim: the two lists, and the choice of the folios that are evicted.
 //!
-//! A folio is on a list as one; it stands there with its first page, whose bits (referenced, active, young) are those
-//! of the folio, and whose stamp tells which entry holds for it. A single page is a folio of one.
+//! A folio is one element of a list, represented by its first page. The bits of this page (referenced, active, young)
+//! are those of the folio. The stamp of this page names the entry that is valid for the folio. A single page is a folio
+//! of one page.
 
 use super::{BATCH_PAGES, Cache, Entry, Evicted, NODE_PAGES, Node, Use, bits, mask, parts};
 use ahead_policy::{FileId, Page};
 
 impl Node {
-    /// The pages of folios, given by their first pages.
+    /// The pages of folios that are given by their first pages.
     fn pages_of(&self, heads: u64) -> u64 {
         let large = bits(heads & self.large).map(|bit| 1 << self.order[bit as usize]).sum::<u64>();
         u64::from((heads & !self.large).count_ones()) + large
     }
 
-    /// The folios that an entry still holds for.
+    /// The folios for which an entry is still valid.
     fn valid(&self, entry: Entry) -> u64 {
         let pages = entry.pages & self.present;
         let overtaken = bits(pages).filter(|bit| self.stamp[*bit as usize] != entry.stamp);
@@ -38,8 +39,8 @@ impl Cache {
         self.active.push_back(Entry { node: id, pages: heads, stamp });
     }
 
-    /// The first pages of the large folios that some pages of a node belong to. Of a folio that begins in an earlier
-    /// node it gives nothing if the range, too, began there: then it was given already.
+    /// The first pages of the large folios that contain these pages of a node. A folio that begins in an earlier node
+    /// is left out if the range began there, too: the earlier node's call returned it.
     fn heads(&self, id: u32, large: u64, range_first: Page) -> Vec<(u32, u64)> {
         let node = &self.nodes[id as usize];
         let base = node.number * NODE_PAGES;
@@ -60,7 +61,7 @@ impl Cache {
         heads
     }
 
-    /// Folios are used, some of whose pages lie in this node.
+    /// Uses the folios that have pages in this node.
     pub(super) fn use_folios(&mut self, id: u32, pages: u64, range_first: Page, by: Use) {
         let large = pages & self.nodes[id as usize].large;
         self.use_heads(id, pages & !large, by);
@@ -84,7 +85,7 @@ impl Cache {
         }
     }
 
-    /// Puts folios that are on the inactive list to its new end.
+    /// Moves folios of the inactive list to its new end.
     pub fn rescue(&mut self, file: FileId, first: Page, pages: u64) {
         for (number, offset, length) in parts(first, pages) {
             let Some(id) = self.id(file, number) else { continue };
@@ -103,9 +104,9 @@ impl Cache {
         }
     }
 
-    /// Evicts until there is room for `pages` more pages, or until nothing is left to evict.
+    /// Evicts until the cache has room for `pages` more pages, or nothing else can be evicted.
     pub fn make_room(&mut self, pages: u64, evicted: &mut Vec<Evicted>) {
-        // Every entry may be looked at twice: once to be given another round, once to go.
+        // The cache looks at every entry at most twice: the first look can keep the entry, the second evicts it.
         let mut left = 2 * (self.inactive.len() + self.active.len()) + 2;
         while self.pages() + pages > self.limit_pages && left > 0 && self.has_evictable() {
             self.balance();
@@ -115,13 +116,14 @@ impl Cache {
         }
     }
 
-    /// Whether anything may go. Where all of the memory is on its way, going through the lists for each request would
-    /// take longer the more there is of it.
+    /// Whether any page can be evicted. If all of the memory is in flight, a scan of the lists for each request would
+    /// grow with the amount of memory.
     fn has_evictable(&self) -> bool {
         self.locked_pages + self.dirty_pages + self.writeback_pages < self.pages()
     }
 
-    /// Takes folios from the active list while it is the longer one. (Below a gigabyte the kernel wants them equal.)
+    /// Moves folios from the active list to the inactive list while the active list is longer. (Below a gigabyte the
+    /// kernel keeps the lists equal.)
     fn balance(&mut self) {
         let mut moved = 0;
         while self.inactive_pages < self.active_pages && moved < BATCH_PAGES {
@@ -142,14 +144,15 @@ impl Cache {
         }
     }
 
-    /// Looks at the oldest entry of the inactive list.
+    /// Evicts, keeps or activates the folios of the oldest entry of the inactive list.
     fn shrink(&mut self, entry: Entry, evicted: &mut Vec<Evicted>) {
         let node = &self.nodes[entry.node as usize];
         let valid = node.valid(entry) & !node.active;
         if valid == 0 {
             return;
         }
-        // Not to be evicted, or used through a mapping: another round. A mapped folio that was used twice is active.
+        // A held folio, or one used through a mapping, stays for another round. A mapped folio that was used twice
+        // becomes active.
         let held = node.held() & !node.large | self.held_folios(entry.node, valid & node.large);
         let stamp = self.stamp();
         let node = &mut self.nodes[entry.node as usize];
@@ -169,7 +172,7 @@ impl Cache {
         self.evict(entry.node, out, evicted);
     }
 
-    /// Those of these large folios of which any page cannot go.
+    /// The large folios that contain a page which cannot be evicted.
     fn held_folios(&self, id: u32, heads: u64) -> u64 {
         let node = &self.nodes[id as usize];
         let is_held = |bit: &u32| {
@@ -180,7 +183,7 @@ impl Cache {
         bits(heads).filter(is_held).fold(0, |held, bit| held | 1 << bit)
     }
 
-    /// Folios of the inactive list go, as a whole, also where they reach into other nodes.
+    /// Evicts folios of the inactive list as a whole, including their pages in other nodes.
     fn evict(&mut self, id: u32, heads: u64, evicted: &mut Vec<Evicted>) {
         let node = &self.nodes[id as usize];
         let (file, base) = (node.file, node.number * NODE_PAGES);
@@ -197,7 +200,7 @@ impl Cache {
         }
     }
 
-    /// Takes pages out of a node.
+    /// Removes pages from a node.
     fn drop_pages(&mut self, id: u32, pages: u64, evicted: &mut Vec<Evicted>) {
         let node = &mut self.nodes[id as usize];
         let gone = pages & node.present;

@@ -1,10 +1,10 @@
-//! What is used, aged and evicted together.
+//! Use, age and eviction of folios as one unit.
 
 use super::*;
 
 const FILE: FileId = FileId(0);
 
-/// Pages that are evicted to make room for `pages` pages, and whether each was unused.
+/// The pages that are evicted to make room for `pages` pages, and whether each was unused.
 fn evicted(cache: &mut Cache, pages: u64) -> Vec<(Page, bool)> {
     let mut gone = Vec::new();
     cache.make_room(pages, &mut gone);
@@ -24,7 +24,7 @@ fn with_folio(limit_pages: u64, folio: Folio) -> Cache {
 
 #[test]
 fn a_folio_is_evicted_whole_and_reported_page_by_page() {
-    // In one node, and over two of them.
+    // Within one node, and across two nodes.
     for (order, first) in [(4, 32), (7, 128)] {
         let folio = folio_of(order, first);
         let mut cache = with_folio(200, folio);
@@ -46,7 +46,7 @@ fn a_folio_that_is_used_twice_anywhere_is_active() {
         let mut cache = with_folio(400, folio);
         cache.use_pages(FILE, first, 2, Use::Read);
         assert_eq!((cache.active_pages(), cache.inactive_pages()), (0, folio.pages()));
-        // Another page of it, in another node if it has two.
+        // Uses another page of the folio, in another node if the folio spans two.
         cache.use_pages(FILE, folio.range().end - 1, 1, Use::Read);
         assert_eq!((cache.active_pages(), cache.inactive_pages()), (folio.pages(), 0));
     }
@@ -69,7 +69,7 @@ fn a_folio_with_one_page_in_use_stays() {
     cache.pin(FILE, 200);
     cache.add_run(FILE, 1000, 72, Fresh::Asked);
     cache.arrive(FILE, 1000, 72);
-    // The single pages go instead of it.
+    // The cache evicts the single pages instead.
     let gone = evicted(&mut cache, 10);
     assert!(!gone.is_empty() && gone.iter().all(|(page, _)| *page >= 1000), "{gone:?}");
     cache.use_pages(FILE, 200, 1, Use::Again);
@@ -98,7 +98,7 @@ fn dirty_pages_stay_until_they_are_written() {
     assert_eq!(evicted(&mut cache, 64).len(), 16);
     cache.begin_writeback(FILE, 0, 20);
     assert_eq!((cache.dirty_pages(), cache.writeback_pages()), (28, 20));
-    // Changed again while it is written: it has to be written again, but not now.
+    // A page that is dirtied under writeback is written again, but not yet.
     assert_eq!(cache.make_dirty(FILE, 19, 1), 1);
     assert_eq!(cache.next_dirty(FILE, 0, 100), Some((20, 28)));
     assert!(evicted(&mut cache, 64).is_empty());

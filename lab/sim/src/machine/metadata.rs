@@ -1,15 +1,14 @@
-//! Blocks that have to be read before a page can be found: a file's inode when it is opened, and with ext2 the pointer
-//! blocks.
+//! Blocks that must be read before a page can be found: a file's inode at open, and with ext2 the pointer blocks.
 //!
 //! ```text
-//!     d10 d11 │ d12 …      asked for: d10, d11, then the indirect block; the disk is let go (one request, for they
-//!             │            lie in a row), the reader waits for the block, and only then asks for d12 …
+//!     d10 d11 │ d12 …      requested: d10, d11, then the indirect block; the disk starts (one request, for they are
+//!             │            contiguous), the reader waits for the block, and only then requests d12 …
 //! ```
 //!
-//! So a window that crosses a pointer block is no longer asked for at once, read-ahead or not. As in the kernel, where
-//! `get_block` reads the block while pages are mapped, and what was mapped before has been sent (`BH_Boundary`,
-//! fs/mpage.c; `ext2_get_branch`). They are cached as pages of the disk itself, and go when memory is short as others
-//! do.
+//! So a window that crosses a pointer block is not requested in one step, with or without read-ahead. The kernel does
+//! the same. `get_block` reads the block while pages are mapped, after the pages mapped before have been submitted
+//! (`BH_Boundary`, fs/mpage.c; `ext2_get_branch`). The blocks are cached as pages of the disk itself, and evicted as
+//! other pages are.
 
 use super::{Machine, Step, Submitted};
 use crate::cache::{Fresh, Use};
@@ -21,7 +20,7 @@ use ahead_policy::{Event, FileId, Found, OpenId, PAGE_BYTES, Page, Request};
 use std::collections::VecDeque;
 
 impl Machine {
-    /// The block that has to be there before this page can be asked for; `None`: they all are, and are used.
+    /// The first absent block that the request for this page needs. `None`: all blocks are present, and are used.
     pub(super) fn pointer_for(&mut self, file: FileId, page: Page) -> Option<Block> {
         let layout = self.world.layout(file);
         layout.pointers(page).next()?;
@@ -38,7 +37,7 @@ impl Machine {
         self.world.cache.use_pages(METADATA, block, 1, Use::Read);
     }
 
-    /// Asks the disk for a block that is needed to read a file, unless it is on its way; false: the queue is full.
+    /// Requests a block that is needed to read a file, unless the block is in flight. False: the queue is full.
     fn ask_for_block(&mut self, block: Block, asker: FileId) -> bool {
         if self.world.cache.is_present(METADATA, block) {
             return true;
@@ -55,7 +54,7 @@ impl Machine {
         true
     }
 
-    /// The process goes on when the block is there, or tries again when the queue has room.
+    /// Blocks the process until the block arrives, or until the queue has room for another try.
     pub(super) fn wait_for_metadata(&mut self, process: usize, block: Block, asker: FileId) {
         if self.ask_for_block(block, asker) {
             self.world.queue.unplug(self.world.now_ns);
@@ -65,7 +64,7 @@ impl Machine {
         }
     }
 
-    /// Opens a file once its inode is there.
+    /// Opens a file when its inode is cached.
     pub(super) fn step_open(&mut self, process: usize, open: OpenId, file: FileId) -> Step {
         if let Some(block) = self.world.layout(file).inode() {
             if !matches!(self.world.cache.found(METADATA, block), Found::Present { .. }) {
@@ -79,8 +78,8 @@ impl Machine {
         Step::Went
     }
 
-    /// Asks the disk for what no process waits for. What has no room is left out; where a pointer block is not there
-    /// yet, the rest follows when it is.
+    /// Submits requests that no process waits for. Pages for which the queue has no room are dropped. If a pointer
+    /// block is absent, the rest follows when the block arrives.
     pub(super) fn submit_unattended(&mut self, mut list: VecDeque<Request>, open: OpenId) {
         if let Submitted::Needs(block) = self.submit(&mut list, open) {
             let asker = list.front().map_or(METADATA, |request| request.file);
@@ -96,7 +95,7 @@ impl Machine {
         self.world.queue.unplug(self.world.now_ns);
     }
 
-    /// The block has come that some were waiting for.
+    /// Submits the requests that wait for this block.
     pub(super) fn resume_deferred(&mut self, block: Block) {
         for (open, list) in self.deferred.remove(&block).unwrap_or_default() {
             self.submit_unattended(list, open);

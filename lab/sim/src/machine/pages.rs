@@ -1,4 +1,4 @@
-//! A process goes through pages: each is there, on its way, or not asked for yet; the policy is asked; then it is used.
+//! Accesses of a process to pages: find the page (present, in flight or absent), ask the policy, then use the page.
 
 use super::{Doing, Machine, Step};
 use crate::cache::Use;
@@ -6,7 +6,7 @@ use crate::workload::{Mapped, Op};
 use ahead_policy::{Access, By, Call, Event, FileId, Found, OpenId, PAGE_BYTES, Page, Requests, View};
 use std::ops::Range;
 
-/// A row of pages that a process goes through.
+/// Consecutive pages that a process goes through.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pages {
     open: OpenId,
@@ -14,16 +14,16 @@ pub(super) struct Pages {
     by: By,
     page: Page,
     end: Page,
-    /// One after the last page that the call wants, in the file or not.
+    /// One after the last page that the call requests, inside or beyond the file.
     wanted_end: Page,
     call: Call,
     began_ns: u64,
-    /// The program's own work on each of them, nanoseconds.
+    /// The program's own work on each page, nanoseconds.
     user_per_page_ns: f64,
     begins: bool,
-    /// The page was counted.
+    /// Whether the access to the page was counted.
     counted: bool,
-    /// Whether the policy was asked about the page; after a miss it is asked again, for a mark.
+    /// Whether the policy was asked about the page. After a miss the policy is asked again, for a mark.
     asked: Asked,
 }
 
@@ -35,7 +35,7 @@ enum Asked {
 }
 
 impl Pages {
-    /// What a call goes through; `None`: it lies beyond the end of the file, or is for nothing.
+    /// The pages of a read call. `None`: the call begins beyond the end of the file, or has no length.
     pub(super) fn read(open: OpenId, file: FileId, offset: u64, length: u64, size: u64) -> Option<Pages> {
         let wanted_end = offset.saturating_add(length).div_ceil(PAGE_BYTES);
         let length_bytes = length.min(size.saturating_sub(offset));
@@ -44,7 +44,7 @@ impl Pages {
         (length_bytes > 0).then(|| Pages { call, wanted_end, ..Pages::of(open, file, By::Read, page, end) })
     }
 
-    /// Mapped pages one after the other; `None`: there are none of them.
+    /// Consecutive mapped pages. `None`: the range contains no page of the file.
     pub(super) fn touch(
         open: OpenId,
         file: FileId,
@@ -80,7 +80,7 @@ impl Pages {
         self.call.offset_bytes + self.call.length_bytes
     }
 
-    /// Bytes of the call in the next pages.
+    /// The bytes of the call in the next `pages` pages.
     fn bytes(&self, pages: u64) -> u64 {
         let end = self.end_bytes().min((self.page + pages) * PAGE_BYTES);
         end - self.call.offset_bytes.max(self.page * PAGE_BYTES)
@@ -93,8 +93,8 @@ impl Machine {
         self.processes[process].doing = Some(Doing::Pages(Pages { user_per_page_ns, began_ns, ..pages }));
     }
 
-    /// A call that reads what is all there, and has ended before anything else happens: the same as step by step, only
-    /// quicker. False: it is not such a call, and nothing was done.
+    /// Executes a call in one step if all its pages are present and no event occurs before its end. The result is the
+    /// same as page by page, at less cost. False: the call is not of this kind, and nothing was done.
     pub(super) fn read_at_once(&mut self, process: usize, op: Op, quiet_until_ns: u64) -> bool {
         let Op::Read { open, file, offset_bytes, length_bytes } = op else { return false };
         let size_bytes = self.world.file_pages(file) * PAGE_BYTES;
@@ -110,7 +110,7 @@ impl Machine {
         {
             return false;
         }
-        // The mark of a large folio is on its first page, which may lie before these.
+        // The mark of a large folio is on its first page, which can be before these pages.
         let found = self.world.cache.found(file, pages.page);
         if found.is_marked() {
             return false;
@@ -129,7 +129,7 @@ impl Machine {
         true
     }
 
-    /// The next pages: those that are there at once, or one that is not.
+    /// Processes the next pages: a run of present pages, or one page that is not present.
     pub(super) fn step_pages(&mut self, process: usize, mut pages: Pages, end_ns: u64) -> Step {
         let is_read = pages.by == By::Read;
         if !is_read && self.use_mapped(&mut pages, end_ns) {
@@ -198,7 +198,7 @@ impl Machine {
         }
     }
 
-    /// Asks the policy; a page that is still absent afterwards is requested alone.
+    /// Asks the policy. A page that is still absent afterwards is requested alone.
     fn ask(&mut self, process: usize, pages: &mut Pages, found: Found) {
         let mut requests = Requests::default();
         let access = Access {
@@ -238,7 +238,7 @@ impl Machine {
         Step::Blocked
     }
 
-    /// Pages that are there are read, as many as the process may run for.
+    /// Reads present pages, as many as fit into the process's time slice.
     fn use_read(&mut self, pages: &mut Pages, found: Found, end_ns: u64) {
         let costs = self.settings.costs;
         let per_page_ns = costs.copy_per_page_ns + pages.user_per_page_ns;
@@ -251,10 +251,10 @@ impl Machine {
         self.copy(pages, run, found);
     }
 
-    /// Pages that are there are copied; the first of them was counted when it was found.
+    /// Copies present pages. The first of them was counted when it was found.
     fn copy(&mut self, pages: &mut Pages, run: u64, found: Found) {
         let bytes = pages.bytes(run);
-        // Exact, so that whole pages cost what they cost by the page.
+        // Exact, so that whole pages cost the same as page by page.
         let in_pages = bytes as f64 * (1.0 / PAGE_BYTES as f64);
         self.system(self.settings.costs.copy_per_page_ns * in_pages);
         self.user(pages.user_per_page_ns * in_pages);
@@ -267,7 +267,7 @@ impl Machine {
         self.used(pages, again, run, bytes, Use::Read);
     }
 
-    /// The next pages are behind it; the first `again` of them are used already.
+    /// Moves past the next `run` pages. The first `again` of them are already counted as used.
     fn used(&mut self, pages: &mut Pages, again: u64, run: u64, bytes: u64, by: Use) {
         if again < run {
             let first = pages.page + again;
@@ -286,8 +286,8 @@ impl Machine {
         self.positions[index] = position_bytes;
     }
 
-    /// The number of following pages in the folio that the last read ended in: reading them is the same use of the
-    /// folio (`filemap_read` counts a new access unless the last byte read before lies in the folio).
+    /// The number of the next pages that are in the folio in which the last read ended. Reading them is the same use of
+    /// the folio (`filemap_read` counts a new access unless the last byte read before lies in the folio).
     fn goes_on_in_folio(&self, pages: &Pages, run: u64, found: Found) -> u64 {
         let position = self.positions.get(pages.open.0 as usize).copied().unwrap_or(0);
         match (position.checked_sub(1), found) {
@@ -298,7 +298,7 @@ impl Machine {
         }
     }
 
-    /// Goes through pages that are mapped already; false if the next one is not.
+    /// Goes through pages that are already mapped. False: the next page is not mapped.
     fn use_mapped(&mut self, pages: &mut Pages, end_ns: u64) -> bool {
         if pages.asked != Asked::No || pages.counted {
             return false;
@@ -315,7 +315,7 @@ impl Machine {
         true
     }
 
-    /// The page is there: it is mapped, and with it what is there around it.
+    /// Maps a present page and the present pages around it.
     fn map_around(&mut self, pages: &mut Pages) {
         let around = self.settings.fault_around_pages.max(1);
         let first = pages.page - pages.page % around;

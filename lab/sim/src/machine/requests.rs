@@ -1,4 +1,4 @@
-//! What was asked for goes to the disk: room in the queue, room in the cache, and what had to go for it.
+//! Submission of requests: room in the queue, room in the cache, and eviction to make that room.
 
 use super::{Machine, Submitted};
 use crate::cache::Fresh;
@@ -9,7 +9,7 @@ use ahead_policy::{Event, FileId, OpenId, PAGE_BYTES, Page, Request, View, WhenF
 use std::collections::VecDeque;
 
 impl Machine {
-    /// Asks the disk for pages, in their order; what could not be asked for stays in the list.
+    /// Submits requests in their order. Requests that the queue does not accept stay in the list.
     pub(super) fn submit(&mut self, requests: &mut VecDeque<Request>, open: OpenId) -> Submitted {
         if !self.has_room_for(requests) {
             return Submitted::NoRoom;
@@ -36,7 +36,7 @@ impl Machine {
         Submitted::All
     }
 
-    /// Whether there is room for what is to be sent at once ([`WhenFull::WaitForAll`]).
+    /// Whether the queue has room for the requests that must be submitted together ([`WhenFull::WaitForAll`]).
     fn has_room_for(&self, requests: &VecDeque<Request>) -> bool {
         let queue = &self.world.queue;
         let longest = (queue.longest_bytes() / PAGE_BYTES).max(1);
@@ -51,7 +51,7 @@ impl Machine {
         self.tell(&Event::Dropped { open, file, first, pages: end - first });
     }
 
-    /// Single pages; gives the first one that could not be asked for, and why.
+    /// Submits single pages. Returns the first page that was not submitted, and the reason.
     fn submit_pages(&mut self, request: &Request, end: Page) -> Option<(Page, Submitted)> {
         let mut at = request.first;
         let longest = (self.world.queue.longest_bytes() / PAGE_BYTES).max(1);
@@ -96,13 +96,13 @@ impl Machine {
         None
     }
 
-    /// Makes room for absent pages that lie in a row and asks the disk for them; false: the queue is full.
+    /// Makes room for contiguous absent pages and requests them from the disk. False: the queue is full.
     fn send(&mut self, file: FileId, first: Page, pages: u64) -> bool {
         let place_bytes = self.world.place(file, first).block * PAGE_BYTES;
         let range = Range { file, first, pages, asker: file };
         let longest_bytes = self.world.queue.longest_bytes();
         let now_ns = self.world.now_ns;
-        // A folio may be longer than a request: it goes as several, and has to find room for all of them.
+        // A folio can be longer than a request. Then the folio needs several requests, and room for all of them.
         let length_bytes = (pages * PAGE_BYTES).min(longest_bytes.max(PAGE_BYTES));
         let mut sent = 0;
         while sent < pages {
@@ -146,7 +146,7 @@ impl Machine {
         self.evicted = evicted;
     }
 
-    /// Remembers what was evicted unused, as many pages as the cache may hold.
+    /// Remembers a page that was evicted unused, up to the capacity of the cache.
     fn remember(&mut self, page: (FileId, Page)) {
         self.next_ghost += 1;
         let number = self.next_ghost;

@@ -1,14 +1,14 @@
-//! A process writes: pages become dirty, and it waits when too many are.
+//! A process writes: pages become dirty, and the process waits when too many are dirty.
 //!
 //! ```text
-//!     page wholly overwritten, or new ──────────────▶ no read     page partly overwritten and absent ──▶ read it first
+//!     page wholly overwritten, or new ──────────────▶ no read     page partly overwritten and absent ──▶ read first
 //!                                    └▶ copy ─▶ dirty ─▶ more dirty than the background limit? writeback begins
-//!                                                        more dirty or on its way than the limit? wait until it is not
+//!                                                        more dirty or under writeback than the limit? the process waits
 //! ```
 //!
-//! As `generic_perform_write` and `balance_dirty_pages` of Linux do, and before 2.4 `bdflush` with its limits. Nothing
-//! is read ahead for a write. With ext2 the blocks that tell where a page lies are read first, and new ones become
-//! dirty themselves.
+//! The model follows `generic_perform_write` and `balance_dirty_pages` of Linux, and before 2.4 `bdflush` with its
+//! limits. A write triggers no read-ahead. With ext2 the blocks that contain the place of a page are read first, and
+//! new blocks become dirty themselves.
 
 use super::{Doing, Machine, Step};
 use crate::cache::{Fresh, Use};
@@ -16,7 +16,7 @@ use crate::layout::Block;
 use crate::world::METADATA;
 use ahead_policy::{Call, FileId, Found, OpenId, PAGE_BYTES, Page, Request, View};
 
-/// A row of pages that a process writes.
+/// Consecutive pages that a process writes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Write {
     open: OpenId,
@@ -24,7 +24,7 @@ pub(super) struct Write {
     call: Call,
     page: Page,
     began_ns: u64,
-    /// The page is partly overwritten, and the access to what it holds was counted.
+    /// Whether the access to the old content of a partly overwritten page was counted.
     counted: bool,
 }
 
@@ -37,22 +37,22 @@ impl Write {
         self.call.offset_bytes + self.call.length_bytes
     }
 
-    /// Bytes of the call in its next page.
+    /// The bytes of the call in its next page.
     fn bytes(&self) -> u64 {
         self.end_bytes().min((self.page + 1) * PAGE_BYTES) - self.call.offset_bytes.max(self.page * PAGE_BYTES)
     }
 }
 
-/// What has to happen before a page can be changed.
+/// Whether a page can be changed now.
 enum Ready {
     Yes,
-    /// Look again.
+    /// The page was requested. The step is repeated.
     Asked,
     Blocked,
 }
 
 impl Machine {
-    /// The next pages are written, as many as the process may run for.
+    /// Writes the next pages, as many as fit into the process's time slice.
     pub(super) fn step_write(&mut self, process: usize, mut write: Write, end_ns: u64) -> Step {
         while write.page * PAGE_BYTES < write.end_bytes() {
             let ready = self.make_ready(process, &mut write);
@@ -74,7 +74,8 @@ impl Machine {
         Step::Went
     }
 
-    /// The page is there, or it needs not be; with it the blocks that tell where it lies.
+    /// Makes a page ready for the change, and the blocks that contain its place. A page that is wholly overwritten is
+    /// not read.
     fn make_ready(&mut self, process: usize, write: &mut Write) -> Ready {
         let (file, page) = (write.file, write.page);
         let is_new = page >= self.world.file_pages(file);
@@ -110,7 +111,7 @@ impl Machine {
         }
     }
 
-    /// A file grows by a page: the pointer blocks that begin with it are new, too.
+    /// Allocates the pointer blocks that begin with a new page of a file.
     fn allocate(&mut self, file: FileId, page: Page) {
         let layout = self.world.layout(file);
         let pointers: Vec<Block> = layout.pointers(page).collect();
@@ -120,7 +121,7 @@ impl Machine {
                 self.world.cache.add_run(METADATA, *block, 1, Fresh::Written);
             }
         }
-        // The innermost one names the page.
+        // The innermost block contains the place of the page.
         if let Some(block) = pointers.last() {
             self.make_dirty(METADATA, *block);
         }

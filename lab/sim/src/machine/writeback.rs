@@ -1,13 +1,13 @@
-//! What is dirty goes to the disk: when there is much of it, when it is old, when a program asks for it.
+//! Writeback of dirty pages: when there are many, when they are old, or when a program calls fsync.
 //!
 //! ```text
-//!     more than the background limit ─┐
-//!     dirty for longer than it may be ─┼─▶ files in turn, in the order in which they became dirty, each from where it
-//!     fsync                           ─┘    was left, in rows as long as a request ─▶ queue, if it has room ─▶ disk
+//!     more than the background limit ──┐
+//!     dirty for longer than expire_ns ─┼─▶ files in turn, in the order in which they became dirty, each from where the
+//!     fsync                           ─┘    last turn ended, in runs as long as a request ─▶ queue, if there is room ─▶ disk
 //! ```
 //!
-//! As the flusher thread of Linux (fs/fs-writeback.c), before it `pdflush`, and before that `bdflush` and `update`. It
-//! costs the processor what it costs to ask for a page.
+//! The model follows the flusher thread of Linux (fs/fs-writeback.c), before it `pdflush`, and before that `bdflush`
+//! and `update`. A written page costs the same processor time as a requested page.
 
 use super::{Machine, Step};
 use crate::queue::{Added, Range};
@@ -16,7 +16,7 @@ use ahead_device::Op as DiskOp;
 use ahead_policy::{FileId, PAGE_BYTES, Page};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Pages of a file that are written before it is another one's turn (`MAX_WRITEBACK_PAGES`).
+/// Pages of a file that are written before the next file's turn (`MAX_WRITEBACK_PAGES`).
 const TURN_PAGES: u64 = 1024;
 
 /// When dirty pages are written.
@@ -24,11 +24,11 @@ const TURN_PAGES: u64 = 1024;
 pub struct DirtyLimits {
     /// Writeback begins at this number of dirty pages (`dirty_background_ratio`; `nfract` of bdflush).
     pub background_pages: u64,
-    /// Most pages that may be dirty or under writeback; at this number writers wait (`dirty_ratio`).
+    /// The limit for dirty pages and pages under writeback; at this number writers wait (`dirty_ratio`).
     pub most_pages: u64,
-    /// After this time they are written in any case, nanoseconds (`dirty_expire_centisecs`; `age_buffer`).
+    /// Age at which dirty pages are written in any case, nanoseconds (`dirty_expire_centisecs`; `age_buffer`).
     pub expire_ns: u64,
-    /// How often this is looked after, nanoseconds (`dirty_writeback_centisecs`; `interval` of `update`).
+    /// Interval between checks of the age, nanoseconds (`dirty_writeback_centisecs`; `interval` of `update`).
     pub interval_ns: u64,
 }
 
@@ -36,20 +36,20 @@ pub struct DirtyLimits {
 #[derive(Clone, Copy, Debug)]
 struct DirtyFile {
     since_ns: u64,
-    /// Its place among those whose turn it is.
+    /// The place of the file in the order of turns.
     turn: u64,
-    /// Where its writing goes on, and for how many pages; 0: it is not its turn.
+    /// The page at which writeback continues, and the number of pages left in the turn; 0: it is another file's turn.
     next: Page,
     left: u64,
 }
 
-/// What is known of dirty files.
+/// The state of all dirty files.
 #[derive(Debug, Default)]
 pub(super) struct Writeback {
     files: BTreeMap<FileId, DirtyFile>,
     by_age: BTreeSet<(u64, FileId)>,
     turns: BTreeMap<u64, FileId>,
-    /// Likewise those that are old: they are written from their beginning to their end, whatever the limits are.
+    /// The same for old files. They are written from beginning to end, whatever the limits are.
     old: BTreeMap<u64, FileId>,
     next_turn: u64,
     in_flight: BTreeMap<FileId, u64>,
@@ -75,7 +75,7 @@ impl Writeback {
         }
     }
 
-    /// Those that have been dirty since this time are to be written; what becomes dirty from now on is as old as that.
+    /// Schedules the files that have been dirty since `until_ns` or earlier. Their age counts from `now_ns` again.
     fn expire(&mut self, until_ns: u64, now_ns: u64) {
         while let Some((since_ns, file)) = self.by_age.first().copied()
             && since_ns <= until_ns
@@ -90,7 +90,7 @@ impl Writeback {
         }
     }
 
-    /// Notes that pages of a file were sent; after a fixed number of them the next file has its turn.
+    /// Records that pages of a file were submitted. After a fixed number of pages the turn passes to the next file.
     fn go_on(&mut self, file: FileId, next: Page, sent: u64) {
         if let Some(dirty) = self.files.get_mut(&file) {
             let left = if dirty.left == 0 { TURN_PAGES } else { dirty.left };
@@ -101,7 +101,7 @@ impl Writeback {
         }
     }
 
-    /// Other files come first now.
+    /// Moves the file behind all other files.
     fn end_turn(&mut self, file: FileId) {
         if let Some(dirty) = self.files.get_mut(&file) {
             self.next_turn += 1;
@@ -132,7 +132,8 @@ impl Machine {
         self.world.cache.dirty_pages() + self.world.cache.writeback_pages() > self.settings.dirty.most_pages
     }
 
-    /// Begins writeback if it is time to; whether the process has to wait because too much is dirty.
+    /// Begins writeback above the background limit. Returns whether the process has to wait because too many pages are
+    /// dirty.
     pub(super) fn waits_for_writeback(&mut self, process: usize) -> bool {
         if self.world.cache.dirty_pages() > self.settings.dirty.background_pages {
             self.write_back();
@@ -147,7 +148,7 @@ impl Machine {
         waits
     }
 
-    /// Waits until a file is on the disk, and then until the blocks are that tell where its pages lie.
+    /// Waits until a file is written, and then until the blocks that contain the places of its pages are written.
     pub(super) fn step_sync(&mut self, process: usize, file: FileId) -> Step {
         let Some(file) = [file, METADATA].into_iter().find(|file| !self.writeback.is_clean(*file)) else {
             self.processes[process].doing = None;
@@ -160,16 +161,15 @@ impl Machine {
         Step::Blocked
     }
 
-    /// When dirty pages will be old enough to be written; `None`: there are none.
+    /// The time at which dirty pages will be old enough to be written; `None`: there are none.
     pub(super) fn next_expiry_ns(&self) -> Option<u64> {
         let (since_ns, _) = self.writeback.by_age.first()?;
         let limits = self.settings.dirty;
         Some(since_ns.saturating_add(limits.expire_ns.max(1)).next_multiple_of(limits.interval_ns))
     }
 
-    /// The next file to write, and its next pages: first a file that a process waits for, then old pages, then,
-    /// above the background limit, the files in turn. A page that is dirty while it is under writeback is written
-    /// again afterwards.
+    /// The next file to write, and its next pages. First come files that a process waits for, then old pages. Above the
+    /// background limit the files follow in turn. A page that is dirtied under writeback is written again afterwards.
     fn next_to_write(&mut self) -> Option<(FileId, Page, u64)> {
         let from_anywhere = |file: FileId| self.sendable(file).or_else(|| self.sendable_from(file, 0));
         if let Some(awaited) = self.writeback.syncing.keys().find_map(|file| from_anywhere(*file)) {
@@ -197,7 +197,7 @@ impl Machine {
         None
     }
 
-    /// The next pages of a file that may go, from where its writing was left.
+    /// The next writable pages of a file, from where its last turn ended.
     fn sendable(&self, file: FileId) -> Option<(FileId, Page, u64)> {
         self.sendable_from(file, self.writeback.files.get(&file)?.next)
     }
@@ -208,7 +208,7 @@ impl Machine {
         self.world.cache.next_dirty(file, from, most).map(|(first, pages)| (file, first, pages))
     }
 
-    /// Sends what is to be written, as far as the queue takes it.
+    /// Submits dirty pages until the queue is full.
     pub(super) fn write_back(&mut self) {
         if self.writeback.files.is_empty() {
             return;
@@ -241,7 +241,7 @@ impl Machine {
         self.world.queue.unplug(self.world.now_ns);
     }
 
-    /// The pages are on the disk: wakes the processes that waited for them, and continues writeback.
+    /// Ends the writeback of pages, and wakes the processes that waited for them.
     pub(super) fn written(&mut self, range: &Range) {
         let written = self.world.cache.end_writeback(range.file, range.first, range.pages);
         self.counters.written_pages += written;
@@ -262,7 +262,7 @@ impl Machine {
         }
     }
 
-    /// A wait for writeback has ended.
+    /// Counts the time of a wait for writeback that has ended.
     pub(super) fn note_end_of_writeback_wait(&mut self, process: usize) {
         if std::mem::take(&mut self.processes[process].waits_for_writeback) {
             self.counters.writeback_wait_ns += self.world.now_ns - self.processes[process].waits_since_ns;

@@ -1,44 +1,44 @@
-//! Time slices: whose requests go to the disk, as CFQ shares it out between processes.
+//! Time slices: how CFQ divides the disk between processes.
 //!
 //! ```text
 //!     reader A   ▓▓▓▓▓▓▓▓▓▓▓▓▓▓░ idle: its next read comes soon ░▓▓▓▓│ end of slice
 //!     reader B                                                       │▓▓▓▓▓▓▓▓▓▓ …
 //! ```
 //!
-//! A process whose slice it is has the disk to itself, by place, until the slice ends or it asks for nothing for as
-//! long as the disk is kept idle for it. The slice begins with its first read that is done, so the way of the arm is
-//! not in it. When many share the disk, slices are so short that each has a turn within the target latency, but not
+//! The process that has the slice uses the disk alone, by place. The slice ends after its time, or when the process
+//! requests nothing during the idle time. The slice begins when the first read of the process completes, so it excludes
+//! the seek. With many processes the slices are shorter, so that each has a turn within the target latency, but not
 //! below two idle times.
 //!
-//! While other processes wait, the queue is not plugged, and a process that waits for a page does not unplug it:
-//! what its reader has requested ahead goes to the disk only when the request before it is done, and arrives there
-//! some time later (`Queue::with_turnaround`). A single reader unplugs the queue when it waits: its next window is
-//! at the disk already (`__make_request`, `__generic_unplug_device` of 2.6.33, block/blk-core.c).
+//! While other processes wait, the queue is not plugged, and a process that waits for a page does not unplug it. Its
+//! read-ahead requests go to the disk only when the previous request has completed. They reach the disk some time later
+//! (`Queue::with_turnaround`). A single reader unplugs the queue when it waits: its next window is already at the disk
+//! (`__make_request`, `__generic_unplug_device` of 2.6.33, block/blk-core.c).
 //!
-//! The file that a process reads identifies the process. Writes go when no process reads. Not modelled: priorities,
-//! groups, seeky processes that get no idle time, requests of several processes that lie close together.
+//! The file that a process reads identifies the process. Writes are served when no process reads. Not modelled:
+//! priorities, groups, seeky processes that get no idle time, close requests of several processes.
 //!
 //! Source: block/cfq-iosched.c of 2.6.33 to 5.0 (`cfq_select_queue`, `cfq_arm_slice_timer`, `cfq_scaled_cfqq_slice`).
 
 use ahead_policy::FileId;
 use std::collections::VecDeque;
 
-/// A slice where few share the disk (`slice_sync`, HZ / 10), nanoseconds.
+/// Length of a slice when few processes share the disk (`slice_sync`, HZ / 10), nanoseconds.
 const SLICE_NS: u64 = 100_000_000;
-/// The disk is kept idle so long for the next read (`slice_idle`, HZ / 125), nanoseconds.
+/// Time that the disk idles for the next read (`slice_idle`, HZ / 125), nanoseconds.
 const IDLE_NS: u64 = 8_000_000;
-/// Within this everybody is to have had a turn (`target_latency`, HZ * 3 / 10), nanoseconds.
+/// Time within which every process gets a turn (`target_latency`, HZ * 3 / 10), nanoseconds.
 const TARGET_NS: u64 = 300_000_000;
 
-/// Whose turn it is.
+/// The state of the turns.
 #[derive(Debug, Default)]
 pub(super) struct Slices {
     active: Option<FileId>,
-    /// `None`: none of its reads is done yet.
+    /// `None`: no read of the active process has completed.
     ends_ns: Option<u64>,
-    /// Kept idle for the active one until then.
+    /// End of the idle time for the active process.
     idle_until_ns: Option<u64>,
-    /// Who waits for a turn, the longest first.
+    /// Processes that wait for a turn, the longest wait first.
     order: VecDeque<FileId>,
 }
 
@@ -49,8 +49,7 @@ fn slice_ns(busy: usize) -> u64 {
 }
 
 impl Slices {
-    /// The process that goes next, of those that wait, oldest first; `None`: no process waits, or the disk is kept
-    /// idle.
+    /// The process to serve next, out of `waiting` (oldest first). `None`: no process waits, or the disk idles.
     pub(super) fn next(&mut self, waiting: &[FileId], now_ns: u64) -> Option<FileId> {
         self.order.retain(|who| waiting.contains(who));
         let newcomers = waiting.iter().filter(|who| self.active != Some(**who) && !self.order.contains(who));
@@ -75,7 +74,7 @@ impl Slices {
         Some(next)
     }
 
-    /// A read is done; `waiting`: who waits then.
+    /// Records that a read has completed; `waiting`: the processes that wait then.
     pub(super) fn done(&mut self, file: FileId, waiting: &[FileId], at_ns: u64) {
         if self.active == Some(file) && self.ends_ns.is_none() {
             let busy = waiting.len() + usize::from(!waiting.contains(&file));
@@ -83,7 +82,7 @@ impl Slices {
         }
     }
 
-    /// Until when the disk is kept idle.
+    /// The end of the current idle time.
     pub(super) fn idle_until_ns(&self) -> Option<u64> {
         self.idle_until_ns
     }
@@ -97,10 +96,10 @@ mod tests {
     const B: FileId = FileId(2);
 
     #[test]
-    fn a_slice_ends_and_the_next_one_begins_with_a_read_that_is_done() {
+    fn slice_begins_with_a_completed_read_and_ends_in_time() {
         let mut slices = Slices::default();
         assert_eq!(slices.next(&[A, B], 0), Some(A));
-        // The arm took a second; the slice begins only then.
+        // The seek took a second; the slice begins only then.
         slices.done(A, &[A, B], 1_000_000_000);
         assert_eq!(slices.next(&[B, A], 1_099_999_999), Some(A));
         assert_eq!(slices.next(&[B, A], 1_100_000_000), Some(B));
@@ -109,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_disk_is_kept_idle_for_the_next_read_up_to_a_limit() {
+    fn disk_idles_for_the_next_read_up_to_a_limit() {
         let mut slices = Slices::default();
         assert_eq!(slices.next(&[A], 0), Some(A));
         slices.done(A, &[B], 10);
@@ -122,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn many_get_shorter_slices_down_to_two_idle_times() {
+    fn many_processes_get_shorter_slices_down_to_two_idle_times() {
         let ms = |busy| slice_ns(busy) / 1_000_000;
         assert_eq!([1, 3, 4, 16, 100].map(ms), [100, 100, 75, 18, 16]);
     }

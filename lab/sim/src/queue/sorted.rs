@@ -1,10 +1,10 @@
-//! Requests of one kind that wait: by age, by where they begin, by where they end.
+//! Waiting requests of one kind: by age, by start, by end.
 
 use super::Waiting;
 use ahead_policy::FileId;
 use std::collections::BTreeMap;
 
-/// Reads, or writes. The number of a request tells its age.
+/// Reads, or writes. Numbers of requests are in the order of age.
 #[derive(Debug, Default)]
 pub(super) struct Sorted {
     waiting: BTreeMap<u64, Waiting>,
@@ -17,22 +17,22 @@ impl Sorted {
         self.waiting.len()
     }
 
-    /// The number of the oldest, and since when it waits.
+    /// The number of the oldest request, and the start of its wait.
     pub(super) fn oldest(&self) -> Option<(u64, u64)> {
         self.waiting.first_key_value().map(|(id, request)| (*id, request.since_ns))
     }
 
-    /// The first one from a place on: where it begins, and its number.
+    /// The first request from a place on: its start and its number.
     pub(super) fn upwards(&self, from_bytes: u64) -> Option<(u64, u64)> {
         self.by_place.range((from_bytes, 0)..).next().map(|((place, _), id)| (*place, *id))
     }
 
-    /// The one with the lowest place.
+    /// The request with the lowest place.
     pub(super) fn first(&self) -> Option<(u64, u64)> {
         self.upwards(0)
     }
 
-    /// Who asks, those of the oldest requests first.
+    /// The processes that wait, those with the oldest requests first.
     pub(super) fn askers(&self) -> Vec<FileId> {
         let mut askers = Vec::new();
         for asker in self.waiting.values().map(Waiting::asker) {
@@ -43,14 +43,14 @@ impl Sorted {
         askers
     }
 
-    /// The first request of `asker` from a place on, or its lowest one.
+    /// The first request of `asker` from a place on, or else its lowest one.
     pub(super) fn next_of(&self, asker: FileId, from_bytes: u64) -> Option<u64> {
         let is_of = |id: &&u64| self.waiting.get(*id).is_some_and(|request| request.asker() == asker);
         let upwards = self.by_place.range((from_bytes, 0)..).map(|(_, id)| id).find(is_of);
         upwards.or_else(|| self.by_place.values().find(is_of)).copied()
     }
 
-    /// Merges a request with one that waits and touches it; gives it back if there is none.
+    /// Merges a request with an adjacent waiting one. Returns the request if none fits.
     pub(super) fn merged(&mut self, request: Waiting, longest_bytes: u64) -> Option<Waiting> {
         let fits = |other: &Waiting| other.length_bytes + request.length_bytes <= longest_bytes;
         let before = self.by_end.range((request.offset_bytes, 0)..=(request.offset_bytes, u64::MAX)).next();

@@ -10,27 +10,27 @@ use ahead_plan::{Plan, Source, Span, Step};
 use ahead_policy::FileId;
 use std::collections::{HashSet, VecDeque};
 
-/// The window that the kernel gives a disk by itself, bytes: one call brings no less.
+/// The kernel's default window for a disk, bytes. A call reads at least this much.
 const WINDOW_BYTES: u64 = 128 << 10;
 
-/// A stretch of the plan, up to a step.
+/// A phase of the plan, up to a step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
-    /// The first step that is not of it.
+    /// The first step after the phase.
     pub end: usize,
     pub workers: usize,
-    /// What a worker has queued at most, microseconds of the device's time.
+    /// The limit on a worker's queued calls, microseconds of the device's time.
     pub queue_us: f64,
-    /// It is over when everything has arrived.
+    /// Whether the phase ends only when all its pages have arrived.
     pub waits: bool,
 }
 
-/// What a worker is held up by.
+/// The reason why a worker is blocked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Held {
-    /// Nothing.
+    /// Not blocked.
     No,
-    /// The disk's queue has no room.
+    /// The queue of the disk is full.
     Room,
     /// A call has not arrived.
     Call(usize),
@@ -39,15 +39,15 @@ enum Held {
 struct Worker {
     at_ns: u64,
     held: Held,
-    /// When what the current step brings was first used, microseconds.
+    /// First use of the pages of the current step, microseconds.
     first_use_us: u64,
-    /// Calls of the current step that are to be made.
+    /// Calls of the current step that are not yet made.
     calls: VecDeque<(Source, Request)>,
-    /// Parts of the current call that are to be queued: place and length, and the call.
+    /// Parts of the current call that are not yet queued: place and length.
     parts: VecDeque<(u64, u64)>,
-    /// What the current call costs a full queue, microseconds.
+    /// Time of the current call with a full queue, microseconds.
     takes_us: f64,
-    /// Calls that have been made and not been waited for.
+    /// Calls that were made and not yet awaited.
     waiting: VecDeque<(usize, f64)>,
     queued_us: f64,
     is_over: bool,
@@ -55,7 +55,7 @@ struct Worker {
 
 /// A call that was made.
 struct Call {
-    /// Parts that have not arrived.
+    /// Pages that have not arrived.
     pages_left: u64,
     pages: u64,
     done_ns: u64,
@@ -71,7 +71,7 @@ pub(super) struct Workers<'a> {
     next_step: usize,
     calls: Vec<Call>,
     opened: HashSet<Source>,
-    /// When what each call of metadata brings was first used, microseconds, and the call.
+    /// For each call that reads metadata: first use of its pages, microseconds, and the call.
     metadata: Vec<(u64, usize)>,
     now_ns: u64,
     result: Replayed,
@@ -104,7 +104,7 @@ impl<'a> Workers<'a> {
         }
     }
 
-    /// Carries a stretch of the plan out.
+    /// Executes a phase of the plan.
     pub fn run(&mut self, run: &Run) {
         let worker = || Worker {
             at_ns: self.now_ns,
@@ -138,7 +138,7 @@ impl<'a> Workers<'a> {
         }
     }
 
-    /// Waits until everything has arrived, and sees it page by page in the order of issue.
+    /// Waits until all pages have arrived, and detects them in the order of issue.
     pub fn finish(mut self) -> Replayed {
         while self.queue.next_done_ns().is_some() {
             self.arrive(&mut []);
@@ -153,7 +153,7 @@ impl<'a> Workers<'a> {
         Replayed { arrived_ns: at_ns, submitted_ns: self.now_ns, device: self.queue.account(), ..self.result }
     }
 
-    /// The next request that is done arrives.
+    /// Processes the next completion.
     fn arrive(&mut self, workers: &mut [Worker]) {
         let Some(at_ns) = self.queue.next_done_ns() else { return };
         let Some(done) = self.queue.take_done(at_ns, at_ns) else { return };
@@ -175,7 +175,7 @@ impl<'a> Workers<'a> {
         }
     }
 
-    /// What a worker that is not held up does next.
+    /// Executes the next action of a worker that is not blocked.
     fn step(&mut self, worker: &mut Worker, run: &Run) {
         if !worker.parts.is_empty() {
             return self.queue_parts(worker);
@@ -221,8 +221,8 @@ impl<'a> Workers<'a> {
         }
     }
 
-    /// A file is open when the blocks of its directories and its inode are there: those that were first used before its data, as far as
-    /// they are on their way.
+    /// Opening a file needs the blocks of its directories and its inode. So it waits for the metadata calls in flight
+    /// whose first use was before that of the file's data.
     fn opening_waits_for(&self, span: &Span) -> Held {
         let is_on_its_way = |call: &usize| self.calls.get(*call).is_some_and(|call| call.pages_left > 0);
         let before = self.metadata.iter().filter(|(first_use_us, _)| *first_use_us <= span.first_use_us);
@@ -242,14 +242,14 @@ impl<'a> Workers<'a> {
         }
         self.calls.push(Call { pages_left: pages, pages, done_ns: 0 });
         worker.at_ns += self.costs.call_ns + pages * self.costs.page_ns;
-        // No request is longer than the disk takes.
+        // No request is longer than the disk's limit.
         let longest = self.queue.longest_bytes();
         worker.parts = stretches
             .into_iter()
             .flat_map(|(place, length)| {
                 (0..length.div_ceil(longest)).map(move |part| {
                     let start = part * longest;
-                    // A file's last page is read whole.
+                    // The last page of a file is read whole.
                     (place + start, longest.min(length - start).next_multiple_of(PAGE_BYTES))
                 })
             })
@@ -264,7 +264,7 @@ impl<'a> Workers<'a> {
         let call = worker.waiting.back().expect("a call is being made").0;
         while let Some(&(place, length)) = worker.parts.front() {
             let file = FileId(call as u32);
-            // Its pages have no order that matters, but neighbours must not look as one.
+            // The order of the pages does not matter, but adjacent ranges must not be merged into one.
             let range = Range { file, first: place / PAGE_BYTES, pages: length.div_ceil(PAGE_BYTES), asker: file };
             if self.queue.add(Op::Read, place, range, length, worker.at_ns) == Added::Full {
                 worker.held = Held::Room;

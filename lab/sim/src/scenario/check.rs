@@ -1,36 +1,37 @@
-//! What no machine can be, and what no run would ever come to the end of.
+//! Checks for impossible machines and for runs that would not end in reasonable time.
 
 use super::Scenario;
 use crate::patterns::Stream;
 use ahead_policy::PAGE_BYTES;
 
-/// Most steps of a run: accesses to pages, calls, slices of computing. At ten million a second it takes half an hour.
+/// The limit on steps of a run: accesses to pages, calls, slices of computing. At ten million a second, this number
+/// takes half an hour.
 const MOST_STEPS: u64 = 1 << 34;
-/// Most files and openings of all recordings: the machine keeps tables of them.
+/// The limit on files and openings of all recordings: the machine keeps tables of them.
 const MOST_NUMBERS: u64 = 1 << 22;
-/// Most processes at a time: each costs memory.
+/// The limit on processes at a time: each costs memory.
 pub(super) const MOST_STREAMS: usize = 100_000;
 
 /// A scenario that cannot be run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Impossible {
-    /// What is to blame.
+    /// The field that is wrong.
     pub blame: Blame,
-    /// Why, and what is accepted.
+    /// The reason, and the accepted values.
     pub message: String,
 }
 
-/// Where a scenario is wrong.
+/// The place of the error in a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blame {
-    /// This policy, from 0.
+    /// The policy with this index, from 0.
     Policy(usize),
     /// This field of the machine.
     Machine(&'static str),
     /// This field of the disk.
     Disk(&'static str),
-    /// This workload, from 0, and its field.
+    /// The workload with this index, from 0, and its field.
     Workload(usize, &'static str),
 }
 
@@ -38,16 +39,16 @@ fn wrong(blame: Blame, message: String) -> Result<(), Impossible> {
     Err(Impossible { blame, message })
 }
 
-/// A length in KiB, for people.
+/// A length in KiB, for messages.
 fn kb(pages: u64) -> String {
     format!("{} KiB", pages * PAGE_BYTES / 1024)
 }
 
 impl Scenario {
-    /// Whether it can be run: everything finds room, and it comes to an end. One that was read from text has been
-    /// checked; who changes its fields afterwards checks again.
+    /// Checks that the scenario can run: it has enough room, and it ends. A scenario read from text is already checked.
+    /// A caller that changes its fields afterwards checks again.
     ///
-    /// Errors: the first thing that is wrong.
+    /// Errors: the first field that is wrong.
     pub fn check(&self) -> Result<(), Impossible> {
         self.check_disk()?;
         self.check_memory()?;
@@ -55,7 +56,7 @@ impl Scenario {
         self.check_policies()
     }
 
-    /// How many steps a run takes at most, whatever the policy: accesses to pages, calls, slices of computing.
+    /// The limit on the steps of a run, whatever the policy: accesses to pages, calls, slices of computing.
     pub fn steps(&self) -> u64 {
         let slice_ns = self.settings.slice_ns;
         let of_streams = self.workloads.iter().flat_map(|workload| &workload.streams).map(|one| one.steps(slice_ns));
@@ -85,7 +86,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// Whatever is asked for at a time fits into the memory: else it would be evicted by itself.
+    /// All pages requested at a time must fit into the memory. Otherwise they would evict each other.
     fn check_memory(&self) -> Result<(), Impossible> {
         let memory = self.memory_pages;
         let limit =
@@ -114,7 +115,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// What a policy asks for after each jump takes time, too.
+    /// The pages that a policy requests after each jump take time, too.
     fn check_policies(&self) -> Result<(), Impossible> {
         let streams = || self.workloads.iter().flat_map(|workload| &workload.streams);
         let jumps = streams().map(Stream::jumps).fold(0, u64::saturating_add);

@@ -1,5 +1,5 @@
-//! A scenario from TOML; `docs/reference/scenario.md` has every field. What comes from outside is checked here, and complaints
-//! name their line.
+//! Reads a scenario from TOML; `docs/reference/scenario.md` describes every field. The input is untrusted: this module
+//! checks its values, and errors name their line.
 
 mod lines;
 mod numbers;
@@ -34,7 +34,7 @@ struct Text {
     seed: Whole<0, 4_294_967_295>,
 }
 
-/// Costs are those of a present machine unless stated: 10 GB/s of copying, half a microsecond for a fault.
+/// The default costs are those of a present machine: 10 GB/s of copying, half a microsecond for a fault.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct MachineText {
@@ -102,8 +102,8 @@ impl Default for DiskText {
 }
 
 impl Scenario {
-    /// The line of the scenario's text that has a field, or at which the field's table begins; `None`: the text
-    /// does not have it (or it is a policy).
+    /// The line of a field in the scenario's text, or the line of the field's table. `None`: the text does not have the
+    /// field (or the field is a policy).
     pub fn line_of(&self, blame: Blame) -> Option<usize> {
         let lines = Lines(&self.text);
         match blame {
@@ -114,14 +114,14 @@ impl Scenario {
         }
     }
 
-    /// Reads a scenario; models that are files are looked for in `directory`.
+    /// Reads a scenario. Paths of models are relative to `directory`.
     ///
     /// Errors: every [`ScenarioError`].
     pub fn from_toml(text: &str, directory: &Path) -> Result<Scenario, ScenarioError> {
         Scenario::from_toml_with(text, directory, &NoRecordings)
     }
 
-    /// The same with workloads from recordings, which are looked for in `directory`, too.
+    /// The same with workloads from recordings. Their paths are relative to `directory`, too.
     ///
     /// Errors: every [`ScenarioError`].
     pub fn from_toml_with(
@@ -186,7 +186,7 @@ fn workloads(
     let of_all = (parsed.seed.0 as u32, parsed.disk.layout);
     let mut streams = 0_u64;
     let workloads = parsed.workload.iter().map(|workload| {
-        // Before room is made for them.
+        // Checked before memory is allocated for the streams.
         streams = streams.saturating_add(workload.get_ref().streams());
         if streams > MOST_STREAMS as u64 {
             let message = format!("there are at most {MOST_STREAMS} streams, here {streams}");

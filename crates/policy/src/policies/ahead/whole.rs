@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_serial_disk_reads_the_group_around_what_was_missed() {
+    fn serial_disk_reads_the_group_around_the_missed_page() {
         // 10,000 pages are 51 groups of 195: reading begins after six misses.
         assert_eq!(reader(SERIAL, 10_000, 6), []);
         let parts = reader(SERIAL, 10_000, 8);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn begun_whole_file_claims_its_room() {
+    fn begun_whole_file_reserves_its_budget() {
         let mut whole = Whole::default();
         assert_eq!((whole.claims(), whole.part(0, 100, 100, false, 1, &SERIAL)), (0, None));
         whole.unforeseen(false, 100, &SERIAL);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_file_stops_if_accesses_do_not_meet_its_pages() {
+    fn whole_file_reading_stops_if_accesses_miss_its_pages() {
         let device = DeviceDescription { parallelism: 8, ..SERIAL };
         let mut whole = Whole::default();
         let mut asked = 0;

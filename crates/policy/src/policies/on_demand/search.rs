@@ -52,7 +52,7 @@ struct Walk<'a> {
     file: FileId,
     /// The number of its current page.
     page: Page,
-    /// Level of the node, 0 at the leaves: a slot stands for 64 to the power of it pages.
+    /// Level of the node, 0 at the leaves: a slot represents 64 to the power of this level pages.
     level: u32,
     /// First page of the node.
     node: Page,
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_from_the_midst_of_a_folio_is_late_by_what_lies_before_it() {
+    fn search_from_the_middle_of_a_folio_lags_by_its_earlier_pages() {
         let cache = cache(&[(16, 2), (20, 0)]);
         // From 18 on, at slot 16: pages 19 to 22 are read at 17 to 20, and 23 at 21.
         assert_eq!(hole(&cache, FileId(0), 18, 32), Some(23));
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_that_is_late_goes_on_at_its_own_number_in_the_next_node() {
+    fn lagging_search_continues_at_its_page_number_in_the_next_node() {
         // From 62 on, at slot 60: 63 at 61, 64 at 62, 65 at 63, then 66 at its own slot of the next node.
         let held = cache(&[(60, 2), (66, 1)]);
         assert_eq!(hole(&held, FileId(0), 62, 32), Some(68));
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn folios_that_fill_a_node_stand_one_level_higher() {
+    fn folios_that_fill_a_node_are_one_level_higher() {
         let held = cache(&[(64, 6), (128, 7)]);
         assert_eq!(history(&held, FileId(0), 128, 512), 64);
         assert_eq!(hole(&held, FileId(0), 64, 512), Some(256));

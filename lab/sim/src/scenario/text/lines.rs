@@ -1,4 +1,4 @@
-//! Where in the text of a scenario something stands, and how complaints about it are made.
+//! The lines of a scenario's text, and the errors that name them.
 
 use crate::scenario::ScenarioError;
 
@@ -15,7 +15,8 @@ impl Lines<'_> {
         1 + self.0.as_bytes()[..at.min(self.0.len())].iter().filter(|byte| **byte == b'\n').count()
     }
 
-    /// What TOML's reader complains of at this place, with the field's name and what is accepted where it says neither.
+    /// The message of the TOML parser for this position. The function adds the field's name and the accepted values if
+    /// the message has neither.
     pub(super) fn explain(&self, at: usize, message: &str) -> String {
         let message = message.replace('\n', " ");
         let line = self.0.lines().nth(self.of(at) - 1).unwrap_or_default();
@@ -32,13 +33,13 @@ impl Lines<'_> {
         }
     }
 
-    /// The line of a field in the `index`th table with this header; the header's own line if the field is not written
-    /// there.
+    /// The line of a field in the `index`th table with this header. If the table does not have the field, the header's
+    /// line.
     pub(super) fn key(&self, header: &str, index: usize, field: &str) -> Option<usize> {
         self.written(header, index, field).or_else(|| Some(1 + self.header(header, index)?))
     }
 
-    /// The same; `None` if the field is not written there.
+    /// The same; `None` if the table does not have the field.
     pub(super) fn written(&self, header: &str, index: usize, field: &str) -> Option<usize> {
         self.below(self.header(header, index)? + 1, field)
     }
@@ -50,7 +51,7 @@ impl Lines<'_> {
         table.into_iter().find(|(_, line)| is_field(line)).map(|(line, _)| line + 1)
     }
 
-    /// Lines before the `index`th header.
+    /// The number of lines before the `index`th header.
     fn header(&self, header: &str, index: usize) -> Option<usize> {
         let is_header = |line: &str| line.split('#').next().is_some_and(|line| line.trim() == header);
         Some(self.0.lines().enumerate().filter(|(_, line)| is_header(line)).nth(index)?.0)
@@ -69,7 +70,7 @@ impl Lines<'_> {
         Err(ScenarioError::Field { line: self.of(span.start), message: message.into() })
     }
 
-    /// The first of these fields that is written in a table is wrong; if none is, the table itself.
+    /// An error at the first of these fields that the table has; if it has none, at the table's header.
     pub(super) fn wrong_in<S, T>(
         &self,
         table: &toml::Spanned<S>,

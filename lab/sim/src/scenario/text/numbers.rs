@@ -45,7 +45,7 @@ impl<'de, const MOST: u64> Deserialize<'de> for Amount<MOST> {
     }
 }
 
-/// How long a process runs at a time, milliseconds. Shorter than a microsecond no processor switches.
+/// The time slice of a process, milliseconds. No processor switches more often than every microsecond.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Slice(pub(super) f64);
 
@@ -55,7 +55,7 @@ impl<'de> Deserialize<'de> for Slice {
     }
 }
 
-/// A number as people write it: very large and very small ones with an exponent.
+/// A number in readable form: very large and very small ones with an exponent.
 fn short(number: f64) -> String {
     let is_plain = number == 0.0 || !number.is_finite() || (1e-5..1e16).contains(&number.abs());
     if is_plain { number.to_string() } else { format!("{number:e}") }

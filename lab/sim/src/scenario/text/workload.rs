@@ -78,12 +78,12 @@ impl WorkloadText {
         self.via == Some(Via::Mmap)
     }
 
-    /// How many programs do the same.
+    /// The number of equal programs.
     pub(super) fn streams(&self) -> u64 {
         self.streams.0
     }
 
-    /// A field that is written though it goes with a pattern alone.
+    /// A field that is present but requires a pattern.
     fn of_a_pattern(&self) -> Option<&'static str> {
         let given = [
             ("file_mb", self.file_mb.is_some()),
@@ -105,7 +105,7 @@ impl WorkloadText {
         given.into_iter().find_map(|(field, given)| given.then_some(field))
     }
 
-    /// What it is called unless it says so: `sequential`, `4 × random, mmap`.
+    /// The default name: `sequential`, `4 × random, mmap`.
     fn describe(&self) -> String {
         let streams = if self.streams.0 > 1 { format!("{} × ", self.streams.0) } else { String::new() };
         let recording = self.profile.as_ref().or(self.trace.as_ref());
@@ -119,7 +119,7 @@ impl WorkloadText {
     }
 }
 
-/// What is simulated of a workload: as many streams as it says, or a recording.
+/// The workload to simulate: its streams, or a recording.
 pub(super) fn workload(
     spanned: &toml::Spanned<WorkloadText>,
     (seed, layout): (u32, Scheme),
@@ -138,7 +138,7 @@ pub(super) fn workload(
 
 const TRACE_TAKES: &str = "a trace takes name";
 
-/// The recording that a workload names; `None`: it has a pattern.
+/// The recording that a workload names; `None`: the workload has a pattern.
 fn recording(
     spanned: &toml::Spanned<WorkloadText>,
     lines: &Lines,
@@ -176,7 +176,7 @@ fn recording(
     Ok(Some(recording.done(Manner { mapped: text.is_mapped(), call_bytes })))
 }
 
-/// What each program of a pattern does.
+/// The work of each program of a pattern.
 fn stream(
     spanned: &toml::Spanned<WorkloadText>,
     seed: u32,
@@ -220,7 +220,7 @@ fn stream(
     Ok(stream)
 }
 
-/// Where in the file it reads: blocks, strides, readers.
+/// Checks the places in the file: blocks, strides, readers.
 fn check_places(spanned: &toml::Spanned<WorkloadText>, stream: &Stream, lines: &Lines) -> Result<(), ScenarioError> {
     let (text, pattern) = (spanned.get_ref(), stream.pattern);
     let wrong = |fields: &[&str], message: &str| lines.wrong_in(spanned, fields, message);
@@ -248,7 +248,7 @@ fn check_places(spanned: &toml::Spanned<WorkloadText>, stream: &Stream, lines: &
     Ok(())
 }
 
-/// By what it reads or writes there: calls, or a mapping.
+/// Checks the manner of access: calls, or a mapping.
 fn check_manner(spanned: &toml::Spanned<WorkloadText>, stream: &Stream, lines: &Lines) -> Result<(), ScenarioError> {
     let (text, writes) = (spanned.get_ref(), stream.pattern.writes());
     let wrong = |fields: &[&str], message: &str| lines.wrong_in(spanned, fields, message);
