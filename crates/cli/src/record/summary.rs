@@ -19,7 +19,7 @@ pub struct Summary<'a> {
 
 impl Summary<'_> {
     /// Counts of items missing from the profile, by reason, with the JSON key and the text.
-    fn missing(&self) -> [(u64, &'static str, &'static str); 11] {
+    fn missing(&self) -> [(u64, &'static str, &'static str); 12] {
         let Recording { profile, left_out, counters, entries_beyond_limits, outside, .. } = self.recording;
         let &LeftOut { unreachable, without_device, made_here, other_kinds, .. } = left_out;
         let &LeftOut { unseen_namespaces, unnamed_files, not_looked_for, unkept_lookups, .. } = left_out;
