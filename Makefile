@@ -1,6 +1,6 @@
 # What there is to do here: `make help`. The work is in scripts/, so that each step can also be run by itself.
 
-.PHONY: help install uninstall demo test soak test-again test-kernels test-restart bench bench-coldstart bench-sim lint dist guide fuzz
+.PHONY: help install uninstall demo test soak test-again test-kernels test-restart bench bench-coldstart bench-sim embedded lint dist guide fuzz
 
 export PREFIX DESTDIR
 
@@ -12,6 +12,9 @@ install: ## Build and install both programs, man pages and completions; PREFIX=/
 
 uninstall: ## Remove what `make install` with the same PREFIX has installed
 	@scripts/install --remove
+
+embedded: ## Build ahead-replay, which only replays: one static file of at most 1.5 MB; another machine: scripts/embedded TARGET
+	@scripts/embedded
 
 demo: ## Install what is missing, build, and show the main job on an emulated disk
 	@scripts/demo.sh

@@ -8,6 +8,7 @@ mod description;
 mod device;
 mod disk;
 mod documents;
+mod embedded;
 mod fetch;
 mod generate;
 mod help;

@@ -30,6 +30,13 @@ fn a_precise_recording_must_be_cold() {
 }
 
 #[test]
+fn source_of_resident_pages_must_be_cold() {
+    record(&["--source", "resident", "--", "true"]).code(2).stderr(predicate::str::contains("add --cold"));
+    let unknown = "expected one of tracepoints, fentry, kprobes, added, ftrace, resident";
+    record(&["--source", "guesswork", "--", "true"]).code(2).stderr(predicate::str::contains(unknown));
+}
+
+#[test]
 fn wrong_values_are_refused() {
     for arguments in [
         ["--runs", "0", "--", "true"],

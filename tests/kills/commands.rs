@@ -16,6 +16,7 @@ const ODD_WINDOW_KB: &str = "776";
 pub enum Kind {
     Record,
     RecordPrecise,
+    RecordFtrace,
     Compare,
     Create,
     CreateXfs,
@@ -29,9 +30,10 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Kind; 12] = [
+    pub const ALL: [Kind; 13] = [
         Kind::Record,
         Kind::RecordPrecise,
+        Kind::RecordFtrace,
         Kind::Compare,
         Kind::Create,
         Kind::CreateXfs,
@@ -213,6 +215,7 @@ impl Scene {
         match kind {
             Kind::Record => record(&[]),
             Kind::RecordPrecise => record(&["--precise"]),
+            Kind::RecordFtrace => record(&["--source", "ftrace"]),
             Kind::Compare => {
                 let mut compare = self.ahead(&["compare", "--runs", "1", "-p"]);
                 compare.arg(self.path("p.ahead")).arg("--").args(self.program());
@@ -240,7 +243,7 @@ impl Scene {
     /// Removes the command's results, complete or not.
     pub fn clean_up(&self, kind: Kind) {
         match kind {
-            Kind::Record | Kind::RecordPrecise => drop(fs::remove_file(self.path("out/p.ahead"))),
+            Kind::Record | Kind::RecordPrecise | Kind::RecordFtrace => drop(fs::remove_file(self.path("out/p.ahead"))),
             Kind::Create | Kind::CreateXfs => drop(fs::remove_file(self.path("new.img"))),
             Kind::TuneApply | Kind::TunePersist => {
                 let (target, root) = (&self.target.mount, self.path("root"));

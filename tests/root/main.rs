@@ -4,6 +4,7 @@ mod compare;
 mod conform;
 mod crash;
 mod disk;
+mod embedded;
 mod fetch;
 mod hostile;
 mod live;

@@ -2,6 +2,7 @@
 
 mod end;
 mod killed;
+mod nobpf;
 mod others;
 mod paths;
 mod rig;

@@ -53,6 +53,7 @@ pub use ranges::{Resolved, resolve};
 use crate::device_store::Descriptions;
 use crate::{Error, Result};
 use ahead_profile::Profile;
+use ahead_sys::descriptors;
 use ahead_sys::root::Root;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -102,6 +103,12 @@ impl Prefetcher {
         self
     }
 
+    /// Makes room for the descriptors of this prefetch. In a process that has only one thread yet, this is quick. Later, the kernel
+    /// waits some milliseconds each time it makes room.
+    pub fn reserve_descriptors(&self) {
+        descriptors::reserve(sources::most_descriptors(self.profile.files.len() + self.profile.metadata.len()));
+    }
+
     /// Starts to prefetch and returns at once. If no thread can be started and no program waits, returns when all is prefetched.
     ///
     /// # Errors
@@ -132,6 +139,13 @@ pub struct Options {
     pub keep_ranges: bool,
     /// The directory below which the paths of the profile are.
     pub root: Root,
+    /// Maximum number of threads: those of the prefetch and the caller's; `None`: what the devices and the system permit. With 2, the
+    /// fewest, one thread reads and the caller's, in [`Running::finish`], checks time and memory. A device that does not answer then
+    /// stops the prefetch of all devices.
+    pub threads: Option<usize>,
+    /// Read by first use on every disk, in small windows and without gaps, and at most a quarter of the available memory: on a machine
+    /// with little memory, pages that are read long before their use are evicted.
+    pub low_memory: bool,
 }
 
 /// The priority of a prefetch over other programs' reads.

@@ -1,10 +1,11 @@
 //! Recording: from a program, or from processes that others have started, to a profile.
 //!
 //! ```text
-//!     program ──▶ observe (BPF) ──▶ Observation ──▶ learn ──▶ Profile        Recorder: the whole way (feature `observe`)
+//!     program ──▶ observe (BPF), or nobpf (ftrace, residency) ──▶ Observation ──▶ learn ──▶ Profile
+//!     └── Recorder: the whole way (feature `observe`) ────────────────────────────────────────────┘
 //! ```
 //!
-//! [`learn`] is the part without BPF: it turns an observation into a profile of this machine's files.
+//! [`learn`] is the part without an observer: it turns an observation into a profile of this machine's files.
 
 #[cfg(feature = "observe")]
 mod exact;
@@ -17,15 +18,19 @@ mod read_ahead;
 mod recorder;
 #[cfg(feature = "observe")]
 mod single_faults;
+#[cfg(feature = "observe")]
+mod source;
 
 #[cfg(feature = "observe")]
-pub use ahead_observe::{SOURCES, Scope, Source, check_privileges};
+pub use ahead_observe::{Scope, check_privileges};
 #[cfg(feature = "observe")]
 pub(crate) use recorder::monotonic_ns;
 #[cfg(feature = "observe")]
 pub use recorder::{ReadAhead, Recorder, Recording};
 #[cfg(feature = "observe")]
 pub(crate) use single_faults::is_fault_around_off;
+#[cfg(feature = "observe")]
+pub use source::{SOURCES, Source};
 
 pub use ahead_learn::{FileSystem, Host, LeftOut, Observation, Run};
 pub use filesystem::OsFileSystem;

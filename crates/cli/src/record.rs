@@ -85,8 +85,9 @@ pub struct Record {
     /// Print what was recorded as one line of JSON on standard error: standard output is the program's
     #[arg(long)]
     json: bool,
-    /// Take events from this source or fail (tracepoints, fentry, kprobes, added)
-    #[arg(long, hide = true, value_parser = parse_source)]
+    /// Observe by this source or fail: tracepoints, fentry, kprobes or added (BPF), ftrace, or resident (needs --cold) [default:
+    /// the best one that works here]
+    #[arg(long, value_name = "SOURCE", value_parser = parse_source)]
     source: Option<Source>,
     /// The program and its arguments
     #[arg(trailing_var_arg = true, value_name = "CMD")]
@@ -94,7 +95,10 @@ pub struct Record {
 }
 
 fn parse_source(text: &str) -> Result<Source, String> {
-    SOURCES.into_iter().find(|source| source.name() == text).ok_or_else(|| "no such source".into())
+    SOURCES.into_iter().find(|source| source.name() == text).ok_or_else(|| {
+        let names: Vec<&str> = SOURCES.iter().map(|source| source.name()).collect();
+        format!("unknown source; expected one of {}", names.join(", "))
+    })
 }
 
 impl Record {
@@ -177,6 +181,10 @@ impl Record {
         }
         if self.linger.is_some() && !self.until.until().is_set() {
             let why = "--linger begins when the run is ready: add --until-output, --until-port or --until-file, or use --duration";
+            return Err(exit::argument_error(ErrorKind::MissingRequiredArgument, why));
+        }
+        if self.source == Some(Source::Residency) && !self.cold {
+            let why = "--source resident finds the pages that a cold run has left in memory; add --cold";
             return Err(exit::argument_error(ErrorKind::MissingRequiredArgument, why));
         }
         Ok(())

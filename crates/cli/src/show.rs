@@ -76,7 +76,17 @@ impl Show {
     /// That of a file, as tables or as JSON.
     pub fn of_file(file: PathBuf, json: bool, all: bool) -> Show {
         let (file, command) = (Some(file), Vec::new());
-        Show { file, json, html: None, sort: None, top: None, all, extents: false, root: RootArgument::default(), command }
+        Show {
+            file,
+            json,
+            html: None,
+            sort: None,
+            top: None,
+            all,
+            extents: false,
+            root: RootArgument::default(),
+            command,
+        }
     }
 
     pub fn run(self) -> anyhow::Result<ExitCode> {

@@ -135,6 +135,8 @@ pub struct Observation {
     pub namespaces: BTreeMap<(u32, u32), Vec<Mount>>,
     /// Other mount namespaces that had ended before their table could be opened.
     pub unseen_namespaces: u64,
+    /// Files on mounted file systems whose path was not found. Only recordings without BPF search for paths.
+    pub unnamed_files: u64,
     /// Our own mount namespace.
     pub own_namespace: u32,
     /// The event sources as text: `tp_btf mm_filemap_get_pages+…`.

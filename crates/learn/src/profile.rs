@@ -27,6 +27,8 @@ pub struct LeftOut {
     /// Not files but mount namespaces that ended before their table was read: files read there are kept, but not the paths
     /// under which the program saw them.
     pub unseen_namespaces: u64,
+    /// Files whose path was not found: a recording without BPF knows only their numbers.
+    pub unnamed_files: u64,
     /// Files that count as deleted, because their directories exceed the limit of entries to read.
     pub not_looked_for: u64,
     /// Lookups beyond the memory limit. They also count as lost events.
@@ -54,6 +56,7 @@ pub fn to_profile(filesystem: &dyn FileSystem, host: &Host, observed: &Observati
     let mut left_out = LeftOut {
         without_device: count_without_device(observed),
         unseen_namespaces: observed.unseen_namespaces,
+        unnamed_files: observed.unnamed_files,
         ..LeftOut::default()
     };
 

@@ -142,6 +142,7 @@ impl Collector {
         let mut observation = Observation {
             counters: Counters { unkept: self.limit.refused(), ..counters },
             unseen_namespaces: unseen.len() as u64,
+            unnamed_files: 0,
             namespaces,
             accesses: self.accesses,
             files: self.files,

@@ -33,7 +33,7 @@ pub use decisions::Decisions;
 pub use event::{DecodeError, Event, decode};
 pub use evictions::{Evicted, Evictions};
 pub use source::{SOURCES, Source};
-pub use tracer::{Options, Scope, Tracer, check_privileges};
+pub use tracer::{Options, Scope, Tracer, check_cgroup, check_privileges};
 
 /// The clock of the events (CLOCK_MONOTONIC). Unit: nanoseconds.
 pub fn now_ns() -> u64 {

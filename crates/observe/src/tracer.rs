@@ -79,6 +79,14 @@ pub fn check_privileges() -> Result<()> {
     if machine::is_root() || has_capability { Ok(()) } else { Err(Error::needs_root("observing programs")) }
 }
 
+/// Refuses a directory that is not a cgroup of version 2.
+///
+/// # Errors
+/// [`Error::Unsupported`]; there is no such directory.
+pub fn check_cgroup(directory: &Path) -> Result<()> {
+    cgroup_of(directory).map(drop)
+}
+
 impl Tracer {
     /// Loads and attaches the best source that works here, and starts to collect. Needs root.
     ///

@@ -22,6 +22,9 @@ pub(crate) struct Bridging {
     request_bytes: Option<u64>,
 }
 
+/// Gives the rules for a device and its pieces.
+pub(crate) type BridgingRule<'a> = &'a dyn Fn(&DeviceDescription, &[Piece]) -> Bridging;
+
 /// Largest gap on a disk that seeks, bytes. It costs memory, but no time.
 const SEEKING_GAP_BYTES: u64 = 128 << 10;
 
@@ -36,6 +39,9 @@ const CHEAP_GAP_BYTES: u64 = 16 << 10;
 const SMALL_SHARE: f64 = 0.04;
 
 impl Bridging {
+    /// No gap is read: each costs memory.
+    pub const NONE: Bridging = Bridging { max_gap_bytes: 0, max_share: 0.0, request_bytes: None };
+
     /// The rules for these pieces, which are in order of source and place.
     pub fn of(device: &DeviceDescription, pieces: &[Piece]) -> Bridging {
         if device.seeks() {

@@ -15,6 +15,9 @@
 //! several if the recording is long or the program computes for long (`pace`). On other disks, windows separate what is used in
 //! the first second from what is used in the last.
 //!
+//! For a machine with little memory, the order is that of first use on every disk, windows are small, and gaps are not read
+//! ([`plan_for_low_memory`]).
+//!
 //! The plan does not know which pages are resident: a query needs an open file, and opening files on a cold disk costs seeks. So
 //! a step has the used ranges. Just before the step is executed, [`crate::cut`] selects the absent ones.
 //!
@@ -35,6 +38,7 @@ mod tests;
 
 use ahead_model::DeviceDescription;
 use ahead_profile::{Extent, Profile};
+use bridging::{Bridging, BridgingRule};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -276,8 +280,26 @@ pub fn plan(
         pace::choose(compute_us, upwards, device, |windows| by_position(pieces.clone(), &lookups, device, windows))
     } else {
         lookups.sort_by_key(|lookup| (lookup.first_use_us, lookup.path));
-        by_first_use(pieces, &lookups, device)
+        let cost_us = |piece: &Piece| device.step_us(piece.bytes());
+        by_first_use(pieces, &lookups, device, &Bridging::of, |pieces| windows_of(pieces, WINDOW_US, cost_us))
     };
+    Plan { planned_bytes, over_budget_bytes, ..plan }
+}
+
+/// As [`plan`], for a machine on which prefetched pages may be evicted before they are used: by first use, also on a disk that
+/// seeks, in windows of [`LOW_MEMORY_WINDOW_BYTES`], and without the gaps between used ranges.
+pub fn plan_for_low_memory(
+    mut pieces: Vec<Piece>,
+    mut lookups: Vec<LookUp>,
+    device: &DeviceDescription,
+    budget_bytes: u64,
+) -> Plan {
+    pieces.sort_by_key(importance);
+    let over_budget_bytes = keep_within(&mut pieces, budget_bytes);
+    let planned_bytes = total_bytes(&pieces);
+    lookups.sort_by_key(|lookup| (lookup.first_use_us, lookup.path));
+    let windows = |pieces| windows_of(pieces, LOW_MEMORY_WINDOW_BYTES as f64, |piece| piece.bytes() as f64);
+    let plan = by_first_use(pieces, &lookups, device, &|_, _| Bridging::NONE, windows);
     Plan { planned_bytes, over_budget_bytes, ..plan }
 }
 
@@ -334,7 +356,7 @@ fn by_position(pieces: Vec<Piece>, lookups: &[LookUp], device: &DeviceDescriptio
         spans.into_iter().map(Step::Fetch)
     };
     let mut plan = Plan::default();
-    for (index, spans) in spans::form(in_windows, device).into_iter().enumerate() {
+    for (index, spans) in spans::form(in_windows, device, &Bridging::of).into_iter().enumerate() {
         plan.steps.extend(ascending(spans));
         if index == 0 {
             plan.steps.extend(lookups.iter().map(Step::from));
@@ -355,14 +377,19 @@ fn split(pieces: Vec<Piece>, is: impl Fn(&Piece) -> bool) -> (Vec<Piece>, Vec<Pi
     pieces.into_iter().partition(|piece| is(piece))
 }
 
-fn by_first_use(pieces: Vec<Piece>, lookups: &[LookUp], device: &DeviceDescription) -> Plan {
+fn by_first_use(
+    pieces: Vec<Piece>,
+    lookups: &[LookUp],
+    device: &DeviceDescription,
+    bridging: BridgingRule,
+    divide: impl Fn(Vec<Piece>) -> Vec<Vec<Piece>>,
+) -> Plan {
     let (late, usual) = split(pieces, |piece| piece.late);
-    let cost_us = |piece: &Piece| device.step_us(piece.bytes());
-    let mut windows = windows_of(usual, WINDOW_US, cost_us);
+    let mut windows = divide(usual);
     let usual_windows = windows.len();
-    windows.extend(windows_of(late, WINDOW_US, cost_us));
+    windows.extend(divide(late));
     let begins: Vec<u64> = windows.iter().map(|window| window[0].first_use_us).collect();
-    let mut spans = spans::form(windows, device).into_iter();
+    let mut spans = spans::form(windows, device, bridging).into_iter();
     let mut lookups = lookups.iter().peekable();
     let mut ordered: Vec<Step> = Vec::new();
     for (index, window) in spans.by_ref().take(usual_windows).enumerate() {
@@ -413,6 +440,10 @@ fn step_us(step: &Step, device: &DeviceDescription) -> f64 {
 /// Length of a window in the order of first use, device time, microseconds: ranges within a window may be joined. A longer window
 /// has fewer requests. But if a program reads a large file for minutes, a window must not have all of that file.
 const WINDOW_US: f64 = 2e6;
+
+/// Length of a window for a machine with little memory, bytes: the 1 MB of Opdenacker's figure 2 (2007). Pages of one window are in memory
+/// before their first use for about the time that the program takes for a window.
+pub const LOW_MEMORY_WINDOW_BYTES: u64 = 1 << 20;
 
 /// Cuts pieces, ordered by first use, into windows that cost about `window_us` each. None is empty.
 fn windows_of(pieces: Vec<Piece>, window_us: f64, cost_us: impl Fn(&Piece) -> f64) -> Vec<Vec<Piece>> {

@@ -40,23 +40,16 @@ pub struct Pacing {
 }
 
 impl Pacing {
-    /// The pace for a device. `looks_up`: the plan has lookups; `is_background`: other programs have priority.
-    pub fn new(device: &DeviceDescription, looks_up: bool, is_background: bool) -> Pacing {
+    /// The pace for a device. `looks_up`: the plan has lookups; `is_background`: other programs have priority, so that the queue must
+    /// be short; `most_workers`: the threads that there are, [`MOST_WORKERS`] or fewer.
+    pub fn new(device: &DeviceDescription, looks_up: bool, is_background: bool, most_workers: usize) -> Pacing {
         let workers = match device.seeks() {
             false if !looks_up => WORKERS,
             true if !looks_up => 1,
             true if is_background => BACKGROUND_WORKERS,
             _ => MOST_WORKERS,
         };
-        Pacing::of_workers(workers, device, is_background)
-    }
-
-    /// The pace with one thread, beside a program whose pages are resident and which must not be disturbed.
-    pub fn alone(device: &DeviceDescription, is_background: bool) -> Pacing {
-        Pacing::of_workers(1, device, is_background)
-    }
-
-    fn of_workers(workers: usize, device: &DeviceDescription, is_background: bool) -> Pacing {
+        let workers = workers.min(most_workers);
         let queue_us = match (device.seeks(), is_background) {
             (false, _) => QUEUE_US / workers as f64,
             (true, true) => BACKGROUND_QUEUE_US,
@@ -73,11 +66,18 @@ mod tests {
 
     #[test]
     fn background_leaves_a_rotating_disk_room_and_flash_as_it_is() {
-        let pacing = |device, looks_up, is_background| Pacing::new(&device, looks_up, is_background);
+        let pacing = |device, looks_up, is_background| Pacing::new(&device, looks_up, is_background, MOST_WORKERS);
         let (rotating, flash) = (DeviceDescription::ROTATING, DeviceDescription::FLASH);
         assert_eq!(pacing(rotating, false, false), Pacing { workers: 1, queue_us: f64::INFINITY });
         assert_eq!(pacing(rotating, true, true), Pacing { workers: 2, queue_us: 24_000.0 });
         assert_eq!(pacing(flash, false, true), pacing(flash, false, false));
-        assert_eq!(Pacing::alone(&flash, false), Pacing { workers: 1, queue_us: 8000.0 });
+    }
+
+    #[test]
+    fn few_workers_share_the_queue() {
+        let pacing = |device, most_workers| Pacing::new(&device, true, false, most_workers);
+        assert_eq!(pacing(DeviceDescription::FLASH, 1), Pacing { workers: 1, queue_us: 8000.0 });
+        assert_eq!(pacing(DeviceDescription::FLASH, 2), Pacing { workers: 2, queue_us: 4000.0 });
+        assert_eq!(pacing(DeviceDescription::ROTATING, 1), Pacing { workers: 1, queue_us: f64::INFINITY });
     }
 }

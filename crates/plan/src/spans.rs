@@ -8,12 +8,12 @@
 //!
 //! Gaps are bridged smallest first, as long as [`crate::bridging`] allows.
 
-use crate::bridging::{Bridging, largest_gap};
+use crate::bridging::{BridgingRule, largest_gap};
 use crate::{Piece, Span, total_bytes};
 use ahead_model::DeviceDescription;
 
 /// Forms the spans of each window. Every piece is in exactly one span, which belongs to the same window or to an earlier one.
-pub(super) fn form(windows: Vec<Vec<Piece>>, device: &DeviceDescription) -> Vec<Vec<Span>> {
+pub(super) fn form(windows: Vec<Vec<Piece>>, device: &DeviceDescription, rule: BridgingRule) -> Vec<Vec<Span>> {
     let count = windows.len();
     let numbered = windows.into_iter().enumerate().flat_map(|(window, all)| all.into_iter().map(move |p| (window, p)));
     let mut numbered: Vec<(usize, Piece)> = numbered.collect();
@@ -23,7 +23,7 @@ pub(super) fn form(windows: Vec<Vec<Piece>>, device: &DeviceDescription) -> Vec<
         of_window[*window].push(index);
     }
     let pieces: Vec<Piece> = numbered.into_iter().map(|(_, piece)| piece).collect();
-    let bridging = Bridging::of(device, &pieces);
+    let bridging = rule(device, &pieces);
     let mut former = Former {
         taken: vec![false; pieces.len()],
         max_gap_bytes: bridging.max_gap_bytes,

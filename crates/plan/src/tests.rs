@@ -193,6 +193,30 @@ proptest! {
         }
     }
 
+    #[test]
+    fn low_memory_follows_first_use_on_every_disk_and_reads_no_gap(
+        profile in profile(), device in device(), budget in 0..4_000_000u64
+    ) {
+        let all = pieces(&profile, PAGE);
+        let total: u64 = all.iter().map(Piece::bytes).sum();
+        let plan = plan_for_low_memory(all, lookups_of(&profile), &device, budget);
+        prop_assert!(plan.planned_bytes <= budget);
+        prop_assert_eq!(plan.planned_bytes + plan.over_budget_bytes, total);
+        prop_assert_eq!((plan.head_start_steps, plan.metadata_steps), (0, 0));
+        prop_assert_eq!(plan.steps.iter().filter(|step| step.span().is_none()).count(), profile.lookups.len());
+        for steps in [&plan.steps[..plan.usual_steps], &plan.steps[plan.usual_steps..]] {
+            for is_metadata in [true, false] {
+                let spans = spans(steps).into_iter().filter(|span| span.source.is_metadata() == is_metadata);
+                let first_uses: Vec<u64> = spans.map(|span| span.first_use_us).collect();
+                prop_assert!(first_uses.is_sorted());
+            }
+        }
+        for span in spans(&plan.steps) {
+            prop_assert_eq!(span.used.len(), 1);
+        }
+        prop_assert_eq!(spans(&plan.steps).iter().map(|span| span.used_bytes()).sum::<u64>(), plan.planned_bytes);
+    }
+
     /// Regression: pieces that few runs used were in the sweep of a rotating disk, and on other disks between pieces that every run
     /// used.
     #[test]
@@ -227,6 +251,20 @@ fn piece_within_a_span_joins_it_though_used_later() {
     let plan = plan(all, Vec::new(), &DeviceDescription::ROTATING, Some(1e9), u64::MAX);
     let joined = 0..90_112;
     assert_eq!(spans(&plan.steps).iter().flat_map(|span| span.used.clone()).collect::<Vec<_>>(), vec![joined]);
+}
+
+/// A file that the program reads for minutes is not read whole with its first page.
+#[test]
+fn low_memory_window_ends_a_span() {
+    let half = LOW_MEMORY_WINDOW_BYTES / 2;
+    let all: Vec<Piece> = (0..6).map(|index| piece(index * half, (index + 1) * half, index)).collect();
+    let lengths = |device| -> Vec<u64> {
+        let plan = plan_for_low_memory(all.clone(), Vec::new(), &device, u64::MAX);
+        spans(&plan.steps).iter().map(|span| span.used_bytes()).collect()
+    };
+    assert_eq!(lengths(DeviceDescription::ROTATING), [LOW_MEMORY_WINDOW_BYTES; 3]);
+    // Flash: spans of that length already are.
+    assert_eq!(lengths(DeviceDescription::FLASH), [half; 6]);
 }
 
 #[test]

@@ -63,6 +63,20 @@ pub fn read_inodes(fd: impl AsFd, numbers: Range<u64>, at_a_time: u32) -> Result
     Ok(found)
 }
 
+/// Position of `bs_gen` in `struct xfs_bulkstat`, in units of eight bytes: the first half of the unit.
+const GENERATION_WORD: usize = 8;
+
+/// The generation of an inode by its number. `None`: no such inode, not XFS, or no CAP_SYS_ADMIN. `fd`: any open file of the file
+/// system.
+pub fn generation(fd: impl AsFd, inode: u64) -> Option<u32> {
+    let mut buffer = [0; HEADER_WORDS + ANSWER_WORDS];
+    let answer = bulkstat(fd, &mut buffer, Header { next: inode, wanted: 1, ..Header::default() }).ok()?;
+    let found = &buffer[HEADER_WORDS..];
+    // Without such an inode the kernel returns the next one.
+    let [a, b, c, d, ..] = found[GENERATION_WORD].to_ne_bytes();
+    (answer.found == 1 && found[0] == inode).then(|| u32::from_ne_bytes([a, b, c, d]))
+}
+
 /// `buffer`: room for the header and `wanted` results. Returns the header that the kernel has written.
 fn bulkstat(fd: impl AsFd, buffer: &mut [u64], header: Header) -> std::io::Result<Header> {
     assert!(buffer.len() >= HEADER_WORDS + header.wanted as usize * ANSWER_WORDS, "room for all answers");
@@ -92,5 +106,6 @@ mod tests {
         assert!(!may_read_inodes(&here));
         assert!(read_inodes(&here, 1..65, 64).is_err());
         assert_eq!(read_inodes(&here, 1..1, 64).unwrap(), 0);
+        assert_eq!(generation(&here, 1), None);
     }
 }

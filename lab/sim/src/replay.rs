@@ -17,7 +17,7 @@ mod workers;
 use crate::queue::Served;
 use ahead_device::Model;
 use ahead_model::{DeviceDescription, PAGE_BYTES, RangeSet};
-use ahead_plan::pacing::{Pacing, TIMED_READS};
+use ahead_plan::pacing::{MOST_WORKERS, Pacing, TIMED_READS};
 use ahead_plan::{LookUp, Path, Piece, Plan, Source, Step, cut};
 use ahead_profile::Profile;
 use std::collections::{BTreeMap, BTreeSet};
@@ -175,7 +175,7 @@ fn replay_device(profile: &Profile, device: u64, pieces: Vec<Piece>, settings: &
     let mut plan = ahead_plan::plan(pieces, lookups, &description, compute_us, settings.budget_bytes);
     let is_timed = settings.is_described && plan.bring_samples_forward(TIMED_READS, description.seeks());
     let looks_up = plan.steps.iter().any(|step| step.span().is_none());
-    let pacing = Pacing::new(&description, looks_up, settings.is_background);
+    let pacing = Pacing::new(&description, looks_up, settings.is_background, MOST_WORKERS);
     let capacity_bytes = settings.capacity_bytes.unwrap_or_else(|| places.end_bytes().saturating_mul(2));
     let mut workers = Workers::new(settings, &description, &plan, &places, capacity_bytes);
     for run in runs(&plan, &description, pacing, is_timed) {

@@ -346,6 +346,54 @@ fn settled_threads(parent: &Child) -> usize {
     last
 }
 
+/// The largest number of threads of `ahead-replay` until its account is complete, and the account. The process itself ends later, with
+/// the answer of the file system.
+fn embedded_replay(arguments: &[&str], profile: &Path) -> (usize, String, Child) {
+    let mut replay = Command::new(assert_cmd::cargo::cargo_bin("ahead-replay"));
+    replay.args(arguments).arg(profile).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut replay = replay.spawn().unwrap();
+    let mut output = std::io::BufReader::new(replay.stdout.take().unwrap());
+    let account = std::thread::spawn(move || {
+        let mut account = String::new();
+        while !account.contains("submitted_us") {
+            assert!(std::io::BufRead::read_line(&mut output, &mut account).unwrap() > 0, "{account}");
+        }
+        account
+    });
+    let (mut most, deadline) = (0, Instant::now() + GIVES_UP);
+    while !account.is_finished() {
+        assert!(Instant::now() < deadline, "there is no account");
+        most = most.max(threads(replay.id()));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    (most, account.join().unwrap(), replay)
+}
+
+/// The program for small machines has two threads. It says at the deadline, or when it gives up, what it has not read. The only thread that
+/// reads waits, so no other device has its turn.
+#[test]
+fn embedded_replay_has_two_threads_on_silent_devices() {
+    let Some(silent) = Silent::new() else { return };
+    let mut profile = of_devices(&silent, 100);
+    let live = Live::new();
+    profile.files = vec![silent.file("dead", 1), live.file.clone()];
+    let saved = saved(&profile);
+    let path = saved.path();
+    let mut ended = std::thread::scope(|scope| {
+        let replays = [(&["--deadline", "3s", "--low-memory"][..], "deadline"), (&["--wait"], "not_answering")];
+        let replays =
+            replays.map(|(arguments, reason)| (reason, scope.spawn(move || embedded_replay(arguments, path))));
+        replays.map(|(reason, replay)| (reason, replay.join().unwrap()))
+    });
+    // Ends the wait of their threads, and with that the processes.
+    drop(silent);
+    for (reason, (most, account, replay)) in &mut ended {
+        assert!(replay.wait().unwrap().success());
+        assert_eq!(*most, 2, "{account}");
+        assert!(account.contains(&format!("skipped_{reason}_bytes {}\n", profile.data_bytes())), "{account}");
+    }
+}
+
 /// Regression: each device of the profile had one thread and fifteen helpers, 1,600 for a hundred devices.
 #[test]
 fn silent_devices_hold_a_limited_number_of_threads() {

@@ -269,12 +269,12 @@ fn a_missing_requirement_is_one_line_with_its_status() {
     assert_eq!(message.matches("/tmp").count(), 1, "{message}");
 
     let weak = ["setpriv", "--bounding-set=-bpf,-sys_admin,-perfmon", "--inh-caps=-bpf,-sys_admin,-perfmon"];
-    let (status, message) = fail(&weak, &["--", "echo", "started"]);
+    let (status, message) = fail(&weak, &["--source", "tracepoints", "--", "echo", "started"]);
     assert!(status == Some(77) && message.contains("CAP_BPF"), "{message}");
 
-    let no_types = ["unshare", "-m", "sh", "-c", r#"mount -t tmpfs none /sys/kernel && exec "$0" "$@""#];
-    let (status, message) = fail(&no_types, &["--", "echo", "started"]);
-    assert!(status == Some(77) && message.contains("type information"), "{message}");
+    let script = format!(r#"mount -t tmpfs none /sys/kernel && exec {} "$0" "$@""#, weak.join(" "));
+    let (status, message) = fail(&["unshare", "-m", "sh", "-c", &script], &["--", "echo", "started"]);
+    assert!(status == Some(77) && message.contains("type information") && message.contains("with --cold"), "{message}");
 
     // Only in this mount namespace: `bind`.
     let read_only = ["unshare", "-m", "sh", "-c", r#"mount -o remount,bind,ro /sys && exec "$0" "$@""#];

@@ -53,7 +53,7 @@ fn the_settings_of_a_killed_recording_can_be_restored() {
 }
 
 /// The guardians of a process, found by their arguments.
-fn guardians(of: u32) -> Vec<u32> {
+pub fn guardians(of: u32) -> Vec<u32> {
     let processes =
         fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
     let is_one = |pid: &u32| {

@@ -62,6 +62,22 @@ impl Reason {
             Reason::Cancelled => "cancelled",
         }
     }
+
+    /// The name in JSON and in other output for programs.
+    pub fn key(self) -> &'static str {
+        match self {
+            Reason::Missing => "missing",
+            Reason::Deleted => "deleted",
+            Reason::NotPermitted => "not_permitted",
+            Reason::Refused => "refused",
+            Reason::NoDevice => "no_device",
+            Reason::TooManyOpen => "too_many_open",
+            Reason::OverBudget => "over_budget",
+            Reason::NotAnswering => "not_answering",
+            Reason::Deadline => "deadline",
+            Reason::Cancelled => "cancelled",
+        }
+    }
 }
 
 /// Bytes that were not prefetched for one reason.
@@ -246,5 +262,29 @@ impl Account {
         let skipped = self.skipped.values().fold(0u64, |sum, skipped| sum.saturating_add(skipped.bytes));
         let fetched = self.issued_bytes - self.bridged_bytes + self.already_resident_bytes;
         skipped.saturating_add(fetched + self.stale_bytes + self.failed_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_of_each_reason_is_its_name_in_json() {
+        let all = [
+            Reason::Missing,
+            Reason::Deleted,
+            Reason::NotPermitted,
+            Reason::Refused,
+            Reason::NoDevice,
+            Reason::TooManyOpen,
+            Reason::OverBudget,
+            Reason::NotAnswering,
+            Reason::Deadline,
+            Reason::Cancelled,
+        ];
+        for reason in all {
+            assert_eq!(serde_json::to_value(reason).unwrap(), reason.key());
+        }
     }
 }

@@ -1,10 +1,10 @@
 //! Limits a prefetch: bytes that it may still read, and when to pause or stop.
 //!
-//! Workers check the brake before each request: they read the clock, and stop at the deadline. A few times per second, the thread
-//! that waits for the workers checks the machine's memory, and the clock on behalf of blocked workers.
+//! Workers check the brake before each request: they read the clock, and stop at the deadline. A few times per second, the threads
+//! that wait for the workers check the machine's memory, and the clock on behalf of blocked workers.
 //!
 //! ```text
-//!     budget    ├──── spent ────┼──────── left ────────┤         at first: half of the available memory
+//!     budget    ├──── spent ────┼──────── left ────────┤         at first: half of the available memory, or a quarter
 //!               ├──── spent ────┼── left ──┤                     later: another program has taken memory
 //! ```
 //!
@@ -22,6 +22,11 @@ use std::time::{Duration, Instant};
 /// are not in its profile.
 const DEFAULT_SHARE: f64 = 0.5;
 
+/// Share of the available memory for a prefetch on a machine with little memory, also with a given budget. Below 1 GiB the kernel keeps
+/// half of the file pages on the inactive list and evicts from there (`inactive_is_low` in mm/vmscan.c). An unread page survives until as
+/// many other pages have entered the list. With a quarter of the memory, half of the list stays for these other pages.
+const LOW_MEMORY_SHARE: f64 = 0.25;
+
 /// Pause if tasks waited for memory for more than this share of the last interval. Reclaim of clean cache, which the prefetch
 /// itself may cause, shows no pressure. Users notice 10 % (systemd-oomd acts at 60 %).
 const PAUSE_SHARE: f64 = 0.1;
@@ -36,8 +41,7 @@ pub struct Brake {
     held: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
-    /// The given limit, independent of memory, bytes.
-    asked_bytes: Option<u64>,
+    limit: Limit,
     /// The total that may be prefetched according to the last check of memory, bytes.
     budget_bytes: AtomicU64,
     spent_bytes: AtomicU64,
@@ -46,6 +50,16 @@ pub struct Brake {
     /// When a worker last made progress, microseconds since `began`.
     seen_us: AtomicU64,
     memory: Memory,
+    last: Mutex<Look>,
+}
+
+/// How many bytes may be prefetched.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Limit {
+    /// The given limit, independent of memory, bytes.
+    pub asked_bytes: Option<u64>,
+    /// Pages must not be evicted before they are used, although there is little memory.
+    pub low_memory: bool,
 }
 
 /// The memory of the machine as the kernel reports it. Tests have another implementation.
@@ -65,31 +79,31 @@ struct State {
 
 /// The result of the last check ([`Brake::look`]).
 #[derive(Debug)]
-pub struct Look {
+struct Look {
     at: Instant,
     stalled: Option<Duration>,
     was_short: bool,
 }
 
 impl Brake {
-    /// A released brake with a budget of `asked_bytes` bytes, or of a share of the available memory. `began`: since when the
-    /// program waits.
-    pub fn new(asked_bytes: Option<u64>, deadline: Option<Instant>, began: Instant) -> Brake {
-        Brake::with(asked_bytes, deadline, began, Memory { stalled: stalled_by_memory, available: available_bytes })
+    /// A released brake. `began`: since when the program waits.
+    pub fn new(limit: Limit, deadline: Option<Instant>, began: Instant) -> Brake {
+        Brake::with(limit, deadline, began, Memory { stalled: stalled_by_memory, available: available_bytes })
     }
 
-    fn with(asked_bytes: Option<u64>, deadline: Option<Instant>, began: Instant, memory: Memory) -> Brake {
+    fn with(limit: Limit, deadline: Option<Instant>, began: Instant, memory: Memory) -> Brake {
         let brake = Brake {
             held: AtomicBool::new(false),
             state: Mutex::default(),
             changed: Condvar::new(),
-            asked_bytes,
-            budget_bytes: AtomicU64::new(asked_bytes.unwrap_or(u64::MAX)),
+            limit,
+            budget_bytes: AtomicU64::new(limit.asked_bytes.unwrap_or(u64::MAX)),
             spent_bytes: AtomicU64::new(0),
             deadline,
             began,
             seen_us: AtomicU64::new(0),
             memory,
+            last: Mutex::new(Look { at: Instant::now(), stalled: (memory.stalled)(), was_short: false }),
         };
         brake.look_at_memory();
         brake
@@ -148,12 +162,14 @@ impl Brake {
     /// Sets the budget by the available memory. If the kernel does not report it, the budget stays.
     fn look_at_memory(&self) {
         let Some(available_bytes) = (self.memory.available)() else { return };
-        let budget_bytes = match self.asked_bytes {
+        let share = match self.limit {
+            Limit { low_memory: true, .. } => LOW_MEMORY_SHARE,
+            Limit { asked_bytes: None, .. } => DEFAULT_SHARE,
             // A larger budget would evict pages of other programs.
-            Some(asked_bytes) => asked_bytes.min(available_bytes),
-            None => (available_bytes as f64 * DEFAULT_SHARE) as u64,
+            Limit { asked_bytes: Some(_), .. } => 1.0,
         };
-        self.budget_bytes.store(budget_bytes, Ordering::Relaxed);
+        let budget_bytes = (available_bytes as f64 * share) as u64;
+        self.budget_bytes.store(budget_bytes.min(self.limit.asked_bytes.unwrap_or(u64::MAX)), Ordering::Relaxed);
     }
 
     /// Stops all workers for good. The first reason stays.
@@ -185,17 +201,15 @@ impl Brake {
         self.held.load(Ordering::Acquire) && self.lock().paused
     }
 
-    /// The first check, for [`Brake::look`].
-    pub fn first_look(&self) -> Look {
-        Look { at: Instant::now(), stalled: (self.memory.stalled)(), was_short: false }
-    }
-
     /// Checks the clock, and the machine's memory if the last check was [`INTERVAL`] ago: updates the budget, and pauses the workers
     /// while memory is short. Returns whether a pause continues: memory was short at this check and at the one before.
-    pub fn look(&self, last: &mut Look) -> bool {
+    ///
+    /// Several threads call this, because the one that waits for the workers may have to do their work.
+    pub fn look(&self) -> bool {
         self.look_at_clock();
         let now = Instant::now();
-        if now - last.at < INTERVAL {
+        let mut last = self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if now.saturating_duration_since(last.at) < INTERVAL {
             return false;
         }
         self.look_at_memory();
@@ -204,6 +218,10 @@ impl Brake {
         let is_short = waited.as_secs_f64() > PAUSE_SHARE * (now - last.at).as_secs_f64();
         self.pause(is_short);
         let lasts = is_short && last.was_short;
+        if is_short {
+            // Paused threads report no progress. They must not count as blocked.
+            self.see(now);
+        }
         *last = Look { at: now, stalled, was_short: is_short };
         lasts
     }
@@ -226,7 +244,11 @@ mod tests {
     /// A machine with enough memory.
     fn brake(budget_bytes: u64, deadline: Option<Instant>) -> Brake {
         let memory = Memory { stalled: || Some(Duration::ZERO), available: || Some(u64::MAX) };
-        Brake::with(Some(budget_bytes), deadline, Instant::now(), memory)
+        Brake::with(asked(budget_bytes), deadline, Instant::now(), memory)
+    }
+
+    fn asked(bytes: u64) -> Limit {
+        Limit { asked_bytes: Some(bytes), ..Limit::default() }
     }
 
     #[test]
@@ -261,8 +283,8 @@ mod tests {
 
     /// Repeats checks until one has an effect.
     fn looks_until(brake: &Brake, mut is_enough: impl FnMut(bool) -> bool) {
-        let (mut last, patience) = (brake.first_look(), Instant::now() + Duration::from_secs(60));
-        while !is_enough(brake.look(&mut last)) {
+        let patience = Instant::now() + Duration::from_secs(60);
+        while !is_enough(brake.look()) {
             assert!(Instant::now() < patience, "nothing came of it");
             std::thread::yield_now();
         }
@@ -283,7 +305,7 @@ mod tests {
         // Each check finds one more second of waiting.
         let stalled = || Some(Duration::from_micros(MEMORY_US.fetch_add(1_000_000, Ordering::Relaxed)));
         let memory = Memory { stalled, available: || None };
-        let brake = Brake::with(None, Some(Instant::now() + INTERVAL * 20), Instant::now(), memory);
+        let brake = Brake::with(Limit::default(), Some(Instant::now() + INTERVAL * 20), Instant::now(), memory);
         looks_until(&brake, |lasts| lasts);
         assert!(brake.is_paused());
         std::thread::scope(|scope| {
@@ -298,17 +320,23 @@ mod tests {
     fn the_budget_follows_the_available_memory() {
         static AVAILABLE: AtomicU64 = AtomicU64::new(10_000);
         let memory = Memory { stalled: || None, available: || Some(AVAILABLE.load(Ordering::Relaxed)) };
-        let (share, asked) = (None, Some(8000));
-        let [share, asked] = [share, asked].map(|asked| Brake::with(asked, None, Instant::now(), memory));
-        assert_eq!((share.budget_bytes(), asked.budget_bytes()), (5000, 8000));
-        assert!(share.take(3000) && asked.take(3000));
+        let low_memory = |limit| Limit { low_memory: true, ..limit };
+        let limits = [Limit::default(), asked(8000), low_memory(Limit::default()), low_memory(asked(1500))];
+        let brakes = limits.map(|limit| Brake::with(limit, None, Instant::now(), memory));
+        let [share, asked, small, small_asked] = &brakes;
+        assert_eq!(brakes.each_ref().map(Brake::budget_bytes), [5000, 8000, 2500, 1500]);
+        assert!(share.take(3000) && asked.take(3000) && small.take(1000) && small_asked.take(1000));
+        AVAILABLE.store(5000, Ordering::Relaxed);
+        looks_until(small_asked, |_| small_asked.budget_bytes() == 1250);
         AVAILABLE.store(7000, Ordering::Relaxed);
-        for (brake, budget_bytes) in [(&share, 3500), (&asked, 7000)] {
+        looks_until(small, |_| small.budget_bytes() == 1750);
+        assert!(!small.take(751) && small.take(750) && !small.take(1));
+        for (brake, budget_bytes) in [(share, 3500), (asked, 7000)] {
             looks_until(brake, |_| brake.budget_bytes() == budget_bytes);
             assert!(!brake.take(budget_bytes - 2999) && brake.take(budget_bytes - 3000) && !brake.take(1));
         }
         AVAILABLE.store(1000, Ordering::Relaxed);
-        looks_until(&share, |_| share.budget_bytes() == 500);
+        looks_until(share, |_| share.budget_bytes() == 500);
         assert!(!share.take(1) && share.take(0));
     }
 }

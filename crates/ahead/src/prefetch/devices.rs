@@ -1,7 +1,7 @@
 //! The devices of a profile, with the pieces and lookups on each.
 
 use crate::prefetch::Options;
-use crate::prefetch::account::{DescriptionSource, UsedDevice};
+use crate::prefetch::account::{DescriptionSource, Order, UsedDevice};
 use ahead_model::{DeviceDescription, DeviceNumber};
 use ahead_plan::current_devices::current_device_numbers;
 use ahead_plan::{Piece, Source, from_recording};
@@ -34,6 +34,8 @@ pub struct Device {
     pub lookups: Vec<usize>,
     /// Its part of the budget, bytes.
     pub budget_bytes: u64,
+    /// It is read by first use although it seeks, because memory is scarce.
+    low_memory: bool,
 }
 
 impl Device {
@@ -42,8 +44,13 @@ impl Device {
         UsedDevice {
             device: self.number.map(|number| number.to_string()),
             description_file: self.file.as_ref().map(|path| path.display().to_string()),
-            ..UsedDevice::new(&self.description, self.source)
+            ..self.used_as(&self.description, self.source)
         }
+    }
+
+    fn used_as(&self, description: &DeviceDescription, source: DescriptionSource) -> UsedDevice {
+        let used = UsedDevice::new(description, source);
+        if self.low_memory { UsedDevice { order: Order::ByFirstUse, ..used } } else { used }
     }
 
     /// Whether its description comes from a file, so that its first reads may contradict it.
@@ -59,7 +66,7 @@ impl Device {
     /// Its entry in the account after its description was discarded.
     pub fn used_without_description(&self, why: String) -> UsedDevice {
         let (description, source) = &self.fallback;
-        let fallback = UsedDevice::new(description, *source);
+        let fallback = self.used_as(description, *source);
         let UsedDevice { device, description_file, .. } = self.used();
         UsedDevice { device, description_file, discarded: Some(why), ..fallback }
     }
@@ -97,6 +104,7 @@ impl Devices {
             files: Vec::new(),
             lookups: Vec::new(),
             budget_bytes: 0,
+            low_memory: options.low_memory,
         };
         let mut all: Vec<Device> = by_number.values().map(|_| empty()).collect();
         // Files without pieces may be on a device that is not in the list.
@@ -159,9 +167,9 @@ impl Devices {
         self.all.iter().map(Device::used)
     }
 
-    /// Whether no device seeks, so that all are read by first use.
+    /// Whether all devices are read by first use, because none seeks or memory is scarce.
     pub fn are_by_first_use(&self) -> bool {
-        !self.all.iter().any(|device| device.description.seeks())
+        !self.all.iter().any(|device| device.description.seeks() && !device.low_memory)
     }
 }
 

@@ -4,7 +4,7 @@
 mod tests;
 
 use crate::prefetch::account::{Account, Ledger, Reason};
-use crate::prefetch::brake::{self, Brake};
+use crate::prefetch::brake::{self, Brake, Limit};
 use crate::prefetch::gate::Gate;
 use crate::prefetch::pool::{LONGEST_STILL, NOT_ANSWERING};
 use crate::prefetch::shared::Shared;
@@ -32,13 +32,18 @@ pub struct Running {
 ///
 /// Errors: no thread could be started. The caller then goes on without a prefetch.
 pub fn start(profile: Arc<Profile>, options: Options) -> io::Result<Running> {
+    start_with(Arc::new(shared_of(profile, options)))
+}
+
+fn shared_of(profile: Arc<Profile>, options: Options) -> Shared {
     let began = Instant::now();
     let since = options.since.unwrap_or(began);
     // No deadline if the time overflows.
     let deadline = options.deadline.and_then(|deadline| since.checked_add(deadline));
-    let shared = Arc::new(Shared {
+    let limit = Limit { asked_bytes: options.budget_bytes, low_memory: options.low_memory };
+    Shared {
         sources: Sources::new(profile.clone(), options.root.clone()),
-        brake: Brake::new(options.budget_bytes, deadline, since),
+        brake: Brake::new(limit, deadline, since),
         gate: Gate::new(),
         profile,
         options,
@@ -47,7 +52,10 @@ pub fn start(profile: Arc<Profile>, options: Options) -> io::Result<Running> {
         since,
         has_panicked: AtomicBool::new(false),
         is_left: AtomicBool::new(false),
-    });
+    }
+}
+
+fn start_with(shared: Arc<Shared>) -> io::Result<Running> {
     let own = shared.clone();
     let (at_end, over) = mpsc::channel();
     let started = std::thread::Builder::new().name("ahead-fetch".into()).spawn(move || {
@@ -80,12 +88,13 @@ impl Running {
     pub fn hold(&self) {
         let shared = &self.shared;
         while shared.gate.is_closed() {
+            self.look();
             let until = held_until(shared.profile.recording.duration_us, shared.since, shared.brake.last_seen());
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 shared.gate.open();
             }
-            shared.gate.wait(left);
+            shared.gate.wait(left.min(brake::INTERVAL));
         }
     }
 
@@ -127,7 +136,7 @@ impl Running {
             if let Err(RecvTimeoutError::Disconnected) = self.over.recv_timeout(brake::INTERVAL) {
                 return true;
             }
-            brake.look_at_clock();
+            self.look();
             // The thread of the prefetch gives up devices that do not answer. But if it had to do their work itself, it may wait.
             if brake.last_seen().elapsed() > NOT_ANSWERING + LAST_WORD && !brake.is_paused() {
                 brake.stop(Reason::NotAnswering);
@@ -135,6 +144,13 @@ impl Running {
             if brake.stopped().is_some_and(|(_, since)| since.elapsed() > LAST_WORD) {
                 return false;
             }
+        }
+    }
+
+    /// Checks the clock and memory. The thread of the prefetch does this, too, unless it has to do the work of the workers.
+    fn look(&self) {
+        if self.shared.brake.look() {
+            self.shared.gate.open();
         }
     }
 }

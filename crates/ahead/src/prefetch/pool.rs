@@ -12,7 +12,11 @@
 //! unless the device was given up.
 //!
 //! If the system refuses a thread (`ulimit -u`, a control group), there is one worker less. If there is no thread at all, the
-//! calling thread does the work.
+//! calling thread does the work. A caller may limit the threads of the process; then no thread is replaced, and at a limit of two the
+//! calling thread does all the work.
+
+#[cfg(test)]
+mod tests;
 
 use crate::prefetch::account::Reason;
 use crate::prefetch::brake::{self, Brake};
@@ -43,6 +47,9 @@ pub const LONGEST_STILL: Duration = Duration::from_secs(2);
 /// (`SD_TIMEOUT` in drivers/scsi/sd.h). A disk that has to spin up takes 5 to 15 seconds.
 pub const NOT_ANSWERING: Duration = Duration::from_secs(30);
 
+/// Threads of a limited process that are no workers: that of the caller, which watches, and that of the prefetch.
+const OTHER_THREADS: usize = 2;
+
 /// The work on a device, which is given by its index.
 type Work = Arc<dyn Fn(usize) + Send + Sync>;
 
@@ -51,6 +58,11 @@ type Start = fn(Box<dyn FnOnce() + Send>) -> io::Result<()>;
 
 fn start(work: Box<dyn FnOnce() + Send>) -> io::Result<()> {
     std::thread::Builder::new().name("ahead-worker".into()).spawn(work).map(drop)
+}
+
+/// For a limit that leaves no thread for workers.
+fn refuse(_work: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+    Err(io::ErrorKind::QuotaExceeded.into())
 }
 
 /// The threads of a prefetch, and the state of its devices, which are indices here.
@@ -62,6 +74,10 @@ pub struct WorkerPool {
     began: Instant,
     state: Mutex<State>,
     changed: Condvar,
+    /// Maximum number of workers.
+    most: usize,
+    /// Whether other threads may replace those of a device that does not answer.
+    replaces: bool,
     start: Start,
 }
 
@@ -149,15 +165,23 @@ impl Drop for RunningWorker {
 }
 
 impl WorkerPool {
-    /// A pool for this number of devices. The program waits for all of them, since `began`.
-    pub fn new(devices: usize, began: Instant) -> WorkerPool {
+    /// A pool for this number of devices. The program waits for all of them, since `began`. `threads`: the maximum for the process.
+    pub fn new(devices: usize, began: Instant, threads: Option<usize>) -> WorkerPool {
+        let workers = threads.map_or(MOST_THREADS, |threads| threads.saturating_sub(OTHER_THREADS).min(MOST_THREADS));
+        // At least one: the calling thread, if it does the work.
+        let (most, replaces) = (workers.max(1), threads.is_none());
+        let start: Start = if workers == 0 { refuse } else { start };
+        let few = FEW.min(most);
+        let state = State { free: few, replacements: if replaces { few } else { 0 }, ..State::default() };
         let device = || Device { seen_us: AtomicU64::new(0), given_up: false.into(), holds: true.into() };
         let pool = WorkerPool {
             devices: (0..devices).map(|_| device()).collect(),
             holding: AtomicUsize::new(devices),
             began,
-            state: Mutex::new(State { free: FEW, replacements: FEW, ..State::default() }),
+            state: Mutex::new(state),
             changed: Condvar::new(),
+            most,
+            replaces,
             start,
         };
         if devices > FEW {
@@ -168,12 +192,14 @@ impl WorkerPool {
 
     /// Reads the system's limits of threads.
     pub fn look_at_limits(&self) {
-        let most = (tasks::room() / SHARE_OF_ROOM).clamp(1, MOST_THREADS as u64) as usize;
+        let most = (tasks::room() / SHARE_OF_ROOM).clamp(1, self.most as u64) as usize;
+        let most_replacements = if self.replaces { most } else { 0 };
         let mut state = self.lock();
         // Threads of a device that does not answer may exist already.
         let replaced: usize = state.at_work.values().map(|at_work| at_work.replaced).sum();
         let others = state.at_work.values().map(|at_work| at_work.threads).sum::<usize>() - replaced;
-        (state.free, state.replacements) = (most.saturating_sub(others), most.saturating_sub(replaced));
+        state.free = most.saturating_sub(others);
+        state.replacements = most_replacements.saturating_sub(replaced);
     }
 
     /// The state is always consistent, also after a panic of a thread that held the lock.
@@ -188,6 +214,11 @@ impl WorkerPool {
             return Err(Reason::NotAnswering);
         }
         brake.check()
+    }
+
+    /// Maximum number of threads of a device.
+    pub fn most_workers(&self) -> usize {
+        self.most.min(MOST_WORKERS)
     }
 
     /// Records that a thread of the device makes progress.
@@ -418,132 +449,5 @@ impl WorkerPool {
         self.see(device);
         state.free = state.free.saturating_sub(1);
         state.at_work.entry(device).or_default().threads += 1;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::HashSet;
-    use std::sync::mpsc;
-
-    fn pool(devices: usize, most: usize) -> Arc<WorkerPool> {
-        with(devices, most, start)
-    }
-
-    fn with(devices: usize, most: usize, start: Start) -> Arc<WorkerPool> {
-        let pool = WorkerPool { start, ..WorkerPool::new(devices, Instant::now()) };
-        (pool.lock().free, pool.lock().replacements) = (most, most);
-        Arc::new(pool)
-    }
-
-    /// Counts the threads that work at the same time.
-    #[derive(Default)]
-    struct Count {
-        now: AtomicUsize,
-        most: AtomicUsize,
-        done: Mutex<Vec<usize>>,
-    }
-
-    impl Count {
-        fn work(&self, device: usize) {
-            let now = self.now.fetch_add(1, Ordering::AcqRel) + 1;
-            self.most.fetch_max(now, Ordering::AcqRel);
-            std::thread::yield_now();
-            self.done.lock().unwrap().push(device);
-            self.now.fetch_sub(1, Ordering::AcqRel);
-        }
-    }
-
-    /// Regression: each device had a thread and 15 helpers.
-    #[test]
-    fn there_are_never_more_threads_than_the_limit_and_every_device_has_its_turn() {
-        let (pool, count) = (pool(100, 8), Arc::new(Count::default()));
-        let (own, counted) = (pool.clone(), count.clone());
-        let work = move |device: usize| {
-            let helped = counted.clone();
-            own.help(device, 15, Arc::new(move |device| helped.work(device)));
-            counted.work(device);
-            own.join(device);
-        };
-        pool.run(0..100, Arc::new(work), || false);
-        assert!(count.most.load(Ordering::Acquire) <= 8);
-        let done: HashSet<usize> = count.done.lock().unwrap().iter().copied().collect();
-        assert_eq!(done.len(), 100);
-        assert!(!pool.is_incomplete() && pool.lock().free == 8);
-    }
-
-    /// Regression: `std::thread::scope` panics if the system refuses a thread.
-    #[test]
-    fn refused_threads_are_fewer_workers_and_without_any_the_calling_one_works() {
-        static STARTED: AtomicUsize = AtomicUsize::new(0);
-        let none: Start = |_| Err(io::ErrorKind::WouldBlock.into());
-        let every_third: Start = |work| match STARTED.fetch_add(1, Ordering::Relaxed) % 3 {
-            0 => start(work),
-            _ => Err(io::ErrorKind::WouldBlock.into()),
-        };
-        for start in [none, every_third] {
-            let (pool, count) = (with(100, 8, start), Arc::new(Count::default()));
-            let (own, counted) = (pool.clone(), count.clone());
-            let here = std::thread::current().id();
-            let work = move |device: usize| {
-                assert!(start as usize != none as usize || std::thread::current().id() == here);
-                own.help(device, 3, Arc::new(|_| ()));
-                counted.work(device);
-                own.join(device);
-            };
-            pool.run(0..100, Arc::new(work), || false);
-            let mut done = count.done.lock().unwrap().clone();
-            done.sort_unstable();
-            assert_eq!(done, (0..100).collect::<Vec<_>>());
-            assert!(!pool.is_incomplete() && pool.lock().free == 8);
-        }
-    }
-
-    /// A panic on one device must neither prevent the program's start nor the prefetch on other devices.
-    #[test]
-    fn a_thread_that_panics_is_known_and_holds_nothing() {
-        let (pool, count) = (pool(10, 2), Arc::new(Count::default()));
-        let (own, counted) = (pool.clone(), count.clone());
-        let work = move |device: usize| {
-            // Suppresses the panic message.
-            if device == 4 {
-                std::panic::resume_unwind(Box::new("a bug"));
-            }
-            counted.work(device);
-            own.release(device);
-        };
-        pool.run(0..10, Arc::new(work), || false);
-        assert!(pool.has_panicked() && !pool.holds());
-        assert_eq!(count.done.lock().unwrap().len(), 9);
-    }
-
-    /// Regression: a device that did not answer blocked the threads of all other devices.
-    #[test]
-    fn device_that_does_not_answer_holds_neither_the_program_nor_other_devices() {
-        let (pool, (answer, silence)) = (pool(6, 2), mpsc::channel::<()>());
-        let silence = Mutex::new(silence);
-        let done = Arc::new(Mutex::new(Vec::new()));
-        let (own, by) = (pool.clone(), done.clone());
-        let work = move |device: usize| {
-            if device < 3 {
-                // Blocks until the test ends.
-                let _ = silence.lock().unwrap().recv();
-            } else {
-                own.release(device);
-                by.lock().unwrap().push(device);
-            }
-        };
-        let (watched, others) = (pool.clone(), done.clone());
-        let patience = Instant::now() + Duration::from_secs(60);
-        pool.run(0..6, Arc::new(work), || {
-            assert!(Instant::now() < patience, "the others wait");
-            watched.look().into_iter().for_each(|device| watched.give_up(device));
-            others.lock().unwrap().len() == 3 && !watched.holds()
-        });
-        let mut done = done.lock().unwrap().clone();
-        done.sort_unstable();
-        assert_eq!((done, pool.is_incomplete()), (vec![3, 4, 5], true));
-        drop(answer);
     }
 }

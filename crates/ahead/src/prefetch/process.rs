@@ -202,9 +202,10 @@ fn prefetch(request: &Request, results: &mut ResultPipe, cancelled: CancelToken,
     let descriptions = find_descriptions(request, &loaded, &root, notify)?;
     // A failed write means that the caller has ended, which cancels the work.
     let _ = results.write_all(&[LOADED]);
-    descriptors::reserve(most_descriptors(loaded.files.len() + loaded.metadata.len()));
     let options = Options { descriptions, root, ..request.options.clone() };
-    let running = Prefetcher::new(loaded).options(options).start()?;
+    let prefetcher = Prefetcher::new(loaded).options(options);
+    prefetcher.reserve_descriptors();
+    let running = prefetcher.start()?;
     let stopping = Stopping::when(cancelled);
     stopping.applies_to(running.stopper());
     finish(request, running, results, BTreeMap::new(), notify)

@@ -10,7 +10,6 @@
 //! This thread does no I/O, because a device that does not answer would block it. Exception: no other thread can be started.
 
 use crate::prefetch::account::Reason;
-use crate::prefetch::brake::Look;
 use crate::prefetch::description_check::contradiction;
 use crate::prefetch::devices::{Device, Devices};
 use crate::prefetch::fetch::{Fetch, Inodes, Job};
@@ -22,7 +21,7 @@ use crate::prefetch::{HeadStart, Priority, confirm, warm};
 use ahead_model::{DeviceDescription, RangeSet};
 use ahead_plan::inodes;
 use ahead_plan::pacing::{Pacing, TIMED_READS};
-use ahead_plan::{LookUp, Path, Plan, Source, Span, Step};
+use ahead_plan::{LookUp, Path, Piece, Plan, Source, Span, Step};
 use ahead_profile::{Lookup, Precision, Profile};
 use ahead_sys::root::Root;
 use ahead_sys::{machine, priority, xfs};
@@ -32,7 +31,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 /// Prefetches the pages of the profile. Runs in the thread of the prefetch.
 pub fn fetch(shared: &Arc<Shared>) {
@@ -56,7 +54,7 @@ pub fn fetch(shared: &Arc<Shared>) {
         shared.gate.open();
     }
     shared.ledger.open().devices = devices.used().collect();
-    let pool = Arc::new(WorkerPool::new(devices.count(), shared.since));
+    let pool = Arc::new(WorkerPool::new(devices.count(), shared.since, shared.options.threads));
     let sample = Sample::new(chosen, |source| devices.of(&shared.profile, source));
     let (stale, looked_warm) = (Mutex::default(), AtomicBool::new(false));
     let compute_us = compute_us(&shared.profile);
@@ -73,8 +71,8 @@ pub fn fetch(shared: &Arc<Shared>) {
 
 impl Fetch {
     fn stages(self: &Arc<Fetch>, sample: Sample) {
-        let (shared, mut look) = (&self.shared, self.shared.brake.first_look());
-        let looked_warm = self.looks_warm(Arc::new(sample), &mut look);
+        let shared = &self.shared;
+        let looked_warm = self.looks_warm(Arc::new(sample));
         shared.ledger.open().looked_warm = looked_warm;
         if looked_warm {
             shared.gate.open();
@@ -90,7 +88,7 @@ impl Fetch {
             0..self.devices.count(),
             move |device| own.carry_out(device),
             || {
-                self.look(&mut look);
+                self.look();
                 false
             },
         );
@@ -103,7 +101,7 @@ impl Fetch {
                 shared.skip_the_rest(&mut account, Reason::NotAnswering);
             }
         }
-        if shared.options.wait && self.has_arrived(&mut look) {
+        if shared.options.wait && self.has_arrived() {
             shared.ledger.open().arrived_us = Some(as_us(shared.began.elapsed()));
         }
     }
@@ -118,15 +116,14 @@ impl Fetch {
     }
 
     /// Checks limits a few times per second, while the workers run.
-    fn look(&self, last: &mut Look) {
+    fn look(&self) {
         let Shared { brake, gate, ledger, .. } = &*self.shared;
-        if brake.look(last) {
+        if brake.look() {
             // The prefetch waits for memory: the program must not wait for the prefetch.
             gate.open();
         }
         if brake.is_paused() {
-            // Paused threads report no progress. They must not count as blocked.
-            brake.see(Instant::now());
+            // As in the brake: paused threads must not count as blocked.
             self.pool.see_all();
         }
         for device in self.pool.look() {
@@ -139,7 +136,7 @@ impl Fetch {
         }
     }
 
-    fn looks_warm(self: &Arc<Fetch>, sample: Arc<Sample>, look: &mut Look) -> bool {
+    fn looks_warm(self: &Arc<Fetch>, sample: Arc<Sample>) -> bool {
         let (own, asked) = (self.clone(), sample.clone());
         let ask = move |device| {
             let Shared { sources, brake, gate, .. } = &*own.shared;
@@ -151,7 +148,7 @@ impl Fetch {
         };
         let devices: Vec<usize> = sample.devices().collect();
         self.run(devices, ask, || {
-            self.look(look);
+            self.look();
             sample.is_over() || !self.pool.is_at_work()
         });
         sample.looks_warm() && self.shared.brake.stopped().is_none()
@@ -181,10 +178,10 @@ impl Fetch {
     fn pacing(&self, job: &Job) -> Pacing {
         let looks_up = job.plan.steps.iter().any(|step| !matches!(step, Step::Fetch(_)));
         let is_background = self.shared.options.priority == Priority::Idle;
-        match self.looked_warm.load(Ordering::Acquire) {
-            true => Pacing::alone(&job.description, is_background),
-            false => Pacing::new(&job.description, looks_up, is_background),
-        }
+        // A long queue of a rotating disk has requests that were submitted before memory became short.
+        let is_short = is_background || self.shared.options.low_memory;
+        let most = if self.looked_warm.load(Ordering::Acquire) { 1 } else { self.pool.most_workers() };
+        Pacing::new(&job.description, looks_up, is_short, most)
     }
 
     /// Executes all steps before `end` with `workers` threads, including the calling one.
@@ -238,7 +235,7 @@ impl Fetch {
         }
         lookups.append(&mut job.lookups);
         let was_held = job.head_start_steps > 0;
-        job.plan = ahead_plan::plan(pieces, lookups, &description, self.compute_us, u64::MAX);
+        job.plan = self.plan(pieces, lookups, &description, u64::MAX);
         self.announce(&job.plan);
         planned.iter().for_each(|span| self.shared.sources.done(span.source));
         job.description = description;
@@ -248,6 +245,19 @@ impl Fetch {
         job.queue_us = self.pacing(job).queue_us;
         if job.head_start_steps == 0 {
             self.release(job.device);
+        }
+    }
+
+    fn plan(
+        &self,
+        pieces: Vec<Piece>,
+        lookups: Vec<LookUp>,
+        description: &DeviceDescription,
+        budget_bytes: u64,
+    ) -> Plan {
+        match self.shared.options.low_memory {
+            true => ahead_plan::plan_for_low_memory(pieces, lookups, description, budget_bytes),
+            false => ahead_plan::plan(pieces, lookups, description, self.compute_us, budget_bytes),
         }
     }
 
@@ -263,7 +273,7 @@ impl Fetch {
         let pieces = std::mem::take(&mut *device.pieces());
         // Kept because they may have to be planned again.
         let kept = if device.is_described() { (pieces.clone(), lookups.clone()) } else { Default::default() };
-        let plan = ahead_plan::plan(pieces, lookups, &device.description, self.compute_us, device.budget_bytes);
+        let plan = self.plan(pieces, lookups, &device.description, device.budget_bytes);
         if plan.over_budget_bytes > 0 {
             self.note(index, |account| account.skip(Reason::OverBudget, plan.over_budget_bytes));
         }
@@ -325,14 +335,15 @@ impl Fetch {
     }
 
     /// Waits until the issued ranges have arrived. Returns whether all of them were seen to arrive.
-    fn has_arrived(self: &Arc<Fetch>, look: &mut Look) -> bool {
-        let by_device = self.shared.ledger.open().ranges.iter().cloned().fold(
-            vec![Vec::new(); self.devices.count()],
-            |mut by_device, issued| {
-                by_device[self.devices.of(&self.shared.profile, issued.source)].push(issued);
-                by_device
-            },
-        );
+    fn has_arrived(self: &Arc<Fetch>) -> bool {
+        let ranges = {
+            let mut account = self.shared.ledger.open();
+            if self.shared.options.keep_ranges { account.ranges.clone() } else { std::mem::take(&mut account.ranges) }
+        };
+        let mut by_device = vec![Vec::new(); self.devices.count()];
+        for issued in ranges {
+            by_device[self.devices.of(&self.shared.profile, issued.source)].push(issued);
+        }
         let asked: Vec<usize> = (0..by_device.len()).filter(|device| !by_device[*device].is_empty()).collect();
         let (own, left) = (self.clone(), Arc::new(AtomicUsize::new(asked.len())));
         let left_here = left.clone();
@@ -347,7 +358,7 @@ impl Fetch {
             }
         };
         self.run(asked, wait, || {
-            self.look(look);
+            self.look();
             false
         });
         left.load(Ordering::Acquire) == 0 && self.shared.brake.stopped().is_none()

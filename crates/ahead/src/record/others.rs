@@ -4,18 +4,19 @@ use super::Run;
 use super::read_ahead::SwitchedOn;
 use super::recorder::{RecordedRun, Recorder, evaluate, monotonic_ns, single_faults, working_directory};
 use super::single_faults::SingleFaults;
+use super::source::{Observer, Target, members};
 use crate::error::IoContext;
 use crate::notify::Notify;
 use crate::stopping::check_stopped;
 use crate::until::{Finished, Signs};
 use crate::{Error, Result};
-use ahead_observe::{Scope, Tracer, now_ns};
+use ahead_observe::{Scope, now_ns};
 use ahead_process::Signals;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
 impl Recorder {
@@ -28,7 +29,7 @@ impl Recorder {
         let signs = self.until.signs(&watched(scope))?;
         // A boot must not be slower for being recorded: more faults would make it so.
         let single_faults = if self.starts_cold { None } else { single_faults() };
-        let tracer = Tracer::start(&self.tracer_options(scope.clone()))?;
+        let observer = Observer::start(self.wanted(false), &Target::Others(scope), notify)?;
         check_stopped(signals)?;
         let setup = began.elapsed();
         let (started, started_ns) = (SystemTime::now(), now_ns());
@@ -50,7 +51,7 @@ impl Recorder {
         let now = Instant::now();
         let (at, ready) = (ready_at.unwrap_or(now), ready_at.is_some());
         let finished = Finished { status: 0, at, observed_until: now, ready, stopped: None };
-        evaluate(tracer, run, SwitchedOn::default(), setup, finished, signals, notify)
+        evaluate(observer, run, SwitchedOn::default(), setup, finished, signals, notify)
     }
 }
 
@@ -105,16 +106,6 @@ fn open_process(pid: u32) -> Result<OwnedFd> {
     let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
     let raw = raw.ok_or_else(|| Error::Failed("no process has such a number".into()))?;
     pidfd_open(raw, PidfdFlags::empty()).what(&format!("process {pid}"))
-}
-
-/// The processes of a cgroup and of those below it. Groups come and go: one that cannot be read counts as empty.
-fn members(directory: &Path) -> Vec<String> {
-    let listed = std::fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
-    let mut found: Vec<String> = listed.lines().map(str::to_owned).collect();
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    let below = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    found.extend(below.flat_map(|entry| members(&entry.path())));
-    found
 }
 
 fn by_network(processes: &[String]) -> Vec<String> {

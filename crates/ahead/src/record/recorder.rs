@@ -1,7 +1,7 @@
 //! Runs a command, or observes running processes, and makes a profile of the pages that they read.
 //!
 //! ```text
-//!     child, held ─▶ tracer follows ─▶ (machine's lock ─▶ read-ahead off ─▶ evict) ─▶ exec … end or readiness
+//!     child, held ─▶ observer follows ─▶ (machine's lock ─▶ read-ahead off ─▶ evict) ─▶ exec … end or readiness
 //!                                                                                          │
 //!     profile of all runs ◀── merge ◀── profile of the run ◀── learn ◀── observation ◀─────┘
 //! ```
@@ -9,6 +9,7 @@
 use super::exact::{switch_fault_around_off, switch_read_ahead_off};
 use super::read_ahead::SwitchedOn;
 use super::single_faults::SingleFaults;
+use super::source::{Observer, Source, Target, Wanted};
 use super::{LeftOut, Observation, Run, learn};
 use crate::error::Context;
 use crate::machine::wait_for_machine;
@@ -17,7 +18,7 @@ use crate::stopping::{check_stopped, unless_stopped};
 use crate::until::{Finished, Until};
 use crate::{Error, Result, Stopped, drives, restore};
 use ahead_learn::Counters;
-use ahead_observe::{Options, Scope, Source, Tracer, now_ns};
+use ahead_observe::{Scope, now_ns};
 use ahead_process::{Child, Command, Signals, family};
 use ahead_profile::{Outside, Profile};
 use ahead_sys::{evict, usage};
@@ -242,9 +243,9 @@ impl Recorder {
         }
     }
 
-    pub(super) fn tracer_options(&self, scope: Scope) -> Options {
-        let cold = self.cold || self.starts_cold;
-        Options { scope, lookups: cold, added: cold, source: self.source }
+    /// `accepts_residency`: pages may count that the program did not use.
+    pub(super) fn wanted(&self, accepts_residency: bool) -> Wanted {
+        Wanted { source: self.source, cold: self.cold || self.starts_cold, accepts_residency }
     }
 
     /// `held`: the machine-wide lock, if the caller holds it.
@@ -256,7 +257,7 @@ impl Recorder {
         notify: Notify<'_>,
     ) -> Result<RecordedRun> {
         let began = Instant::now();
-        let words = command.argv.iter().map(|word| word.as_bytes().to_vec()).collect();
+        let words: Vec<Vec<u8>> = command.argv.iter().map(|word| word.as_bytes().to_vec()).collect();
         let (command, watch) = self.until.prepare(command)?;
         if self.duration.is_some() {
             family::adopt_orphans()?;
@@ -264,8 +265,9 @@ impl Recorder {
         let cpu_before = usage::cpu_of_ended_children();
         // Before the tracer starts: the fork of a small process is fast.
         let mut child = Child::spawn_held(&command)?;
-        let tracer = Tracer::start(&self.tracer_options(Scope::Processes))?;
-        tracer.follow(child.pid(), true)?;
+        let program = words.first().map_or(&[][..], Vec::as_slice);
+        let wanted = self.wanted(held.is_none());
+        let mut observer = Observer::start(wanted, &Target::Child(child.pid(), program), notify)?;
         check_stopped(signals)?;
         let own = if self.cold && held.is_none() { Some(wait_for_machine(signals, notify)?) } else { None };
         // Only after the wait for the lock: the setting is changed for every process, also for a running comparison.
@@ -277,6 +279,7 @@ impl Recorder {
         if self.cold {
             make_cold(signals)?;
         }
+        observer.note_cold_caches(signals)?;
         check_stopped(signals)?;
         let setup = began.elapsed();
         let (started, started_ns) = (SystemTime::now(), now_ns());
@@ -286,7 +289,7 @@ impl Recorder {
         // In this order: a delay between the two makes the recorded end too late, never earlier than the last reads.
         let ended_ns = monotonic_ns(finished.observed_until);
         let cpu = usage::cpu_of_ended_children() - cpu_before;
-        let precise = guards.is_some();
+        let precise = guards.is_some() && !observer.is_upper_bound();
         let switched_on = SwitchedOn::now();
         drop(guards);
         let was_single = single_faults.as_ref().is_some_and(SingleFaults::holds);
@@ -304,7 +307,7 @@ impl Recorder {
             precise,
             single_faults: was_single,
         };
-        evaluate(tracer, run, switched_on, setup, finished, signals, notify)
+        evaluate(observer, run, switched_on, setup, finished, signals, notify)
     }
 
     /// Switches read-ahead off if that is requested, or possible in a cold recording. `None`: it stays on.
@@ -362,7 +365,7 @@ pub(super) fn single_faults() -> Option<SingleFaults> {
 /// Makes the profile of an ended run. A signal that arrives meanwhile ends the evaluation. `switched_on`: the windows that were on
 /// again at the end.
 pub(super) fn evaluate(
-    tracer: Tracer,
+    observer: Observer,
     run: Run,
     switched_on: SwitchedOn,
     setup: Duration,
@@ -371,34 +374,38 @@ pub(super) fn evaluate(
     notify: Notify<'_>,
 ) -> Result<RecordedRun> {
     let (began, started_ns) = (Instant::now(), run.started_ns);
-    let observation = tracer.finish()?;
-    let counters = observation.counters;
-    let learned = unless_stopped(signals, move || learn_checked(&observation, &run, &switched_on))??;
+    let observed = observer.finish()?;
+    let learned = unless_stopped(signals, move || {
+        let observation = observed.observation()?;
+        learn_checked(&observation, &run, &switched_on)
+    })??;
     if let Some(setting) = learned.switched_on {
         notify(&format!(
             "read-ahead was switched on during the run ({}), so the profile is an upper bound",
             setting.display()
         ));
     }
-    let (profile, left_out) = (learned.profile, learned.left_out);
+    let Learned { profile, left_out, counters, .. } = learned;
     Ok(RecordedRun { profile, left_out, counters, finished, started_ns, setup, evaluation: began.elapsed() })
 }
 
 struct Learned {
     profile: Profile,
     left_out: LeftOut,
+    counters: Counters,
     /// The setting of a device that the program read: its read-ahead was on, although it should have been off.
     switched_on: Option<PathBuf>,
 }
 
 fn learn_checked(observation: &Observation, run: &Run, switched_on: &SwitchedOn) -> Result<Learned> {
     let (profile, left_out) = learn(observation, run)?;
+    let counters = observation.counters;
     let setting = switched_on.of_any_in(&profile).filter(|_| run.precise).map(PathBuf::from);
     if setting.is_none() {
-        return Ok(Learned { profile, left_out, switched_on: None });
+        return Ok(Learned { profile, left_out, counters, switched_on: None });
     }
     let (profile, left_out) = learn(observation, &Run { precise: false, ..run.clone() })?;
-    Ok(Learned { profile, left_out, switched_on: setting })
+    Ok(Learned { profile, left_out, counters, switched_on: setting })
 }
 
 pub(super) fn working_directory() -> Vec<u8> {

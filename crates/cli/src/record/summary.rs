@@ -19,10 +19,10 @@ pub struct Summary<'a> {
 
 impl Summary<'_> {
     /// Counts of items missing from the profile, by reason, with the JSON key and the text.
-    fn missing(&self) -> [(u64, &'static str, &'static str); 11] {
+    fn missing(&self) -> [(u64, &'static str, &'static str); 12] {
         let Recording { profile, left_out, counters, entries_beyond_limits, outside, .. } = self.recording;
         let &LeftOut { unreachable, without_device, made_here, other_kinds, .. } = left_out;
-        let &LeftOut { unseen_namespaces, not_looked_for, unkept_lookups, .. } = left_out;
+        let &LeftOut { unseen_namespaces, unnamed_files, not_looked_for, unkept_lookups, .. } = left_out;
         let unkept = counters.unkept + unkept_lookups;
         [
             (profile.recording.lost_events, "lost_events", "events LOST: the profile is incomplete"),
@@ -31,6 +31,7 @@ impl Summary<'_> {
             (made_here, "files_made_here", "files that were created or grew during the recording"),
             (other_kinds, "other_inodes", "other inodes"),
             (unseen_namespaces, "unseen_namespaces", "mount namespaces that ended before their paths could be read"),
+            (unnamed_files, "files_without_path", "files whose path was not found"),
             (counters.unreadable, "unreadable_lookups", "looked-up paths that could not be read"),
             (unkept, "unkept_events", "of the lost events because of the memory limit: record a shorter run"),
             (

@@ -100,13 +100,15 @@ proptest! {
         budget_bytes in prop::option::of(0..2_000_000u64),
         wait: bool,
         late: bool,
+        threads in prop::option::of(2..4usize),
+        low_memory: bool,
     ) {
         let (_guard, home) = home();
         let files = entries.iter().enumerate().map(|(index, entry)| listed(entry, &home.join(index.to_string())));
         let profile = Arc::new(Profile { files: files.collect(), ..Profile::default() });
         let descriptions = Descriptions::of_all(description, std::path::Path::new("given.toml"));
         let deadline = late.then_some(Duration::ZERO);
-        let options = Options { budget_bytes, deadline, descriptions, wait, keep_ranges: true, ..Options::default() };
+        let options = Options { budget_bytes, deadline, descriptions, wait, keep_ranges: true, threads, low_memory, ..Options::default() };
         let account = start(profile.clone(), options).unwrap().finish();
         prop_assert_eq!(account.accounted_bytes(), used_bytes(&profile), "{:?}", account);
         prop_assert!(account.issued_bytes <= budget_bytes.unwrap_or(u64::MAX));
@@ -167,6 +169,17 @@ fn pause_does_not_hold_the_wait_for_arrival() {
     let running = ended(&home);
     running.shared.brake.pause(true);
     assert!(all_pages_arrive(&running));
+}
+
+/// Regression: a thread that did the work itself and paused for memory waited without end, because only this thread checked memory.
+#[test]
+fn caller_checks_memory_while_the_only_other_thread_works() {
+    let (_guard, home) = home();
+    let options = Options { threads: Some(2), wait: true, head_start: HeadStart::None, ..Options::default() };
+    let shared = Arc::new(shared_of(one_file(&home, 64), options));
+    shared.brake.pause(true);
+    let account = start_with(shared).unwrap().finish();
+    assert_eq!((account.issued_bytes, account.arrived_us.is_some()), (64 * PAGE, true), "{account:?}");
 }
 
 /// Regression: the account had a time of arrival, though waiting was given up.

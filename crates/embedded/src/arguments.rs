@@ -1,0 +1,151 @@
+//! The command line: flags are those of `ahead replay`, as far as they make sense on a small machine.
+
+use ahead::prefetch::{HeadStart, Options, Priority};
+use ahead_model::quantity::{parse_size_with_unit, parse_time};
+use lexopt::{Arg, Parser, ValueExt};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Threads of the process: one reads, the other one checks time and memory.
+const THREADS: usize = 2;
+
+const HELP: &str = "\
+Prefetch the pages of a profile, on a small machine
+
+Usage: ahead-replay [OPTIONS] PROFILE
+
+`ahead record` writes the profile. Returns when everything is submitted: the kernel reads on by itself. Files that differ from
+the recording, are in memory already or may not be read are skipped and counted. The account has one figure per line.
+
+Options:
+      --low-memory      Read in the order of first use, at most a quarter of the available memory, and no gaps between used ranges
+      --wait            Return only when everything has arrived
+      --budget SIZE     Prefetch at most this much, as in 20M [default: half of the available memory]
+      --deadline TIME   Give up after this time, as in 30s
+      --priority CLASS  normal: as any program; idle: after the reads of all other programs [default: normal]
+  -h, --help            Print help
+  -V, --version         Print version
+";
+
+const VERSION: &str = concat!("ahead-replay ", env!("CARGO_PKG_VERSION"), "\n");
+
+/// What the user asks for.
+#[derive(Debug)]
+pub enum Asked {
+    /// To print this text.
+    Text(&'static str),
+    /// To prefetch.
+    Replay(Arguments),
+}
+
+/// The arguments of a replay.
+#[derive(Debug, Default)]
+pub struct Arguments {
+    /// The profile.
+    pub profile: PathBuf,
+    low_memory: bool,
+    wait: bool,
+    budget_bytes: Option<u64>,
+    deadline: Option<Duration>,
+    priority: Priority,
+}
+
+impl Arguments {
+    /// The options of the prefetch. `began`: when the program was started.
+    pub fn options(&self, began: Instant) -> Options {
+        Options {
+            budget_bytes: self.budget_bytes,
+            deadline: self.deadline,
+            since: Some(began),
+            priority: self.priority,
+            head_start: HeadStart::None,
+            wait: self.wait,
+            threads: Some(THREADS),
+            low_memory: self.low_memory,
+            ..Options::default()
+        }
+    }
+}
+
+/// Parses a command line.
+///
+/// Errors: the first mistake, for the user.
+pub fn parse(mut parser: Parser) -> Result<Asked, lexopt::Error> {
+    let mut arguments = Arguments::default();
+    let mut profile = None;
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Arg::Long("low-memory") => arguments.low_memory = true,
+            Arg::Long("wait") => arguments.wait = true,
+            Arg::Long("budget") => arguments.budget_bytes = Some(value(&mut parser, "--budget", parse_size_with_unit)?),
+            Arg::Long("deadline") => arguments.deadline = Some(value(&mut parser, "--deadline", parse_time)?),
+            Arg::Long("priority") => arguments.priority = value(&mut parser, "--priority", parse_priority)?,
+            Arg::Short('h') | Arg::Long("help") => return Ok(Asked::Text(HELP)),
+            Arg::Short('V') | Arg::Long("version") => return Ok(Asked::Text(VERSION)),
+            Arg::Value(path) if profile.is_none() => profile = Some(path.into()),
+            other => return Err(other.unexpected()),
+        }
+    }
+    arguments.profile = profile.ok_or("no PROFILE is given")?;
+    Ok(Asked::Replay(arguments))
+}
+
+fn value<T>(parser: &mut Parser, flag: &str, parse: fn(&str) -> Result<T, String>) -> Result<T, lexopt::Error> {
+    let text = parser.value()?.string()?;
+    parse(&text).map_err(|why| format!("{flag}: {why}").into())
+}
+
+fn parse_priority(text: &str) -> Result<Priority, String> {
+    match text {
+        "normal" => Ok(Priority::Normal),
+        "idle" => Ok(Priority::Idle),
+        _ => Err(format!("{text:?} is not a priority; write normal or idle")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(arguments: &[&str]) -> Result<Options, String> {
+        match parse(Parser::from_args(arguments)) {
+            Ok(Asked::Replay(arguments)) => Ok(arguments.options(Instant::now())),
+            Ok(Asked::Text(text)) => panic!("{text}"),
+            Err(why) => Err(why.to_string()),
+        }
+    }
+
+    #[test]
+    fn flags_become_options() {
+        let plain = parsed(&["p.ahead"]).unwrap();
+        assert_eq!((plain.threads, plain.low_memory, plain.wait, plain.budget_bytes), (Some(2), false, false, None));
+        assert_eq!((plain.priority, plain.head_start, plain.deadline), (Priority::Normal, HeadStart::None, None));
+        let all = ["--low-memory", "--wait", "--budget=20M", "--deadline", "30s", "p.ahead", "--priority", "idle"];
+        let all = parsed(&all).unwrap();
+        assert_eq!((all.low_memory, all.wait, all.budget_bytes), (true, true, Some(20 << 20)));
+        assert_eq!((all.priority, all.deadline), (Priority::Idle, Some(Duration::from_secs(30))));
+    }
+
+    #[test]
+    fn path_of_the_profile_may_begin_with_a_dash_after_two_dashes() {
+        let Ok(Asked::Replay(arguments)) = parse(Parser::from_args(["--wait", "--", "-p"])) else { panic!() };
+        assert_eq!(arguments.profile, PathBuf::from("-p"));
+    }
+
+    #[test]
+    fn mistakes_name_the_argument() {
+        for (arguments, expected) in [
+            (&[][..], "no PROFILE is given"),
+            (&["a", "b"], "unexpected argument \"b\""),
+            (&["--observe", "a"], "invalid option '--observe'"),
+            (&["--budget"], "missing argument for option '--budget'"),
+            (&["--budget", "4096", "a"], "--budget: \"4096\" has no unit"),
+            (&["--deadline", "soon", "a"], "--deadline: \"soon\" is not a time"),
+            (&["--priority", "high", "a"], "--priority: \"high\" is not a priority; write normal or idle"),
+            (&["--wait=yes", "a"], "unexpected argument for option '--wait'"),
+        ] {
+            let why = parsed(arguments).unwrap_err();
+            assert!(why.contains(expected), "{arguments:?}: {why}");
+        }
+    }
+}

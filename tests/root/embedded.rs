@@ -1,0 +1,87 @@
+//! The program for small machines, as `scripts/embedded` builds it: in a directory that has nothing else.
+
+use crate::mounted::Mounted;
+use crate::reclaim::unless_reclaimed;
+use ahead_profile::{Extent, File, Profile};
+use ahead_sys::{cache, openat};
+use ahead_undo::ProcessId;
+use assert_cmd::Command;
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+const MIB: u64 = 1 << 20;
+
+/// The static program. `make test` has built it already.
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let built = Command::new(root.join("scripts/embedded")).output().unwrap();
+        let said = String::from_utf8(built.stdout).unwrap();
+        assert!(built.status.success(), "{said}{}", String::from_utf8_lossy(&built.stderr));
+        let (_, path) = said.trim_end().rsplit_once(": ").unwrap();
+        root.join(path)
+    })
+}
+
+/// A file that the profile lists under this name.
+fn used(name: &str, ranges: &[Range<u64>], recorded: openat::Identity) -> File {
+    let extent = |(index, range): (usize, &Range<u64>)| Extent {
+        offset_bytes: range.start,
+        length_bytes: range.end - range.start,
+        first_use_us: index as u64,
+        runs: 1,
+        ..Extent::default()
+    };
+    File {
+        path: name.into(),
+        device: recorded.device,
+        inode: recorded.inode,
+        size_bytes: recorded.size_bytes,
+        mtime_ns: recorded.mtime_ns,
+        extents: ranges.iter().enumerate().map(extent).collect(),
+        ..File::default()
+    }
+}
+
+#[test]
+fn program_needs_nothing_but_its_profile_and_proc() {
+    unless_reclaimed(|| {
+        let Some(mut mounted) = Mounted::new("ext4") else { return };
+        let data = mounted.file("data", 4 * MIB);
+        let recorded = openat::handle(&data).unwrap().identity();
+        let ranges = [2 * MIB..3 * MIB, 0..4096];
+        let missing = openat::Identity { size_bytes: 8192, ..recorded };
+        let all = 0..8192;
+        let files = vec![used("/data", &ranges, recorded), used("/missing", &[all], missing)];
+        let mut profile = Profile { files, ..Profile::default() };
+        profile.recording.runs = 1;
+        ahead_profile::save(&profile, &mounted.root.join("p.ahead")).unwrap();
+        // In another process: a file that this process writes may be open in children of other tests, and cannot be executed then.
+        let copied = Command::new("cp").arg(program()).arg(mounted.root.join("ahead-replay")).output().unwrap();
+        assert!(copied.status.success());
+        fs::create_dir(mounted.root.join("proc")).unwrap();
+        mounted.make_cold();
+        let replay = || {
+            let mut chroot = Command::new("chroot");
+            chroot.arg(&mounted.root).args(["/ahead-replay", "--low-memory", "--wait", "/p.ahead"]).output().unwrap()
+        };
+        let refused = replay();
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!((refused.status.code(), said.lines().count()), (Some(77), 1), "{said}");
+        assert!(said.contains("mount -t proc proc /proc"), "{said}");
+        let (own, point) = (ProcessId::own().unwrap(), mounted.root.join("proc"));
+        let proc = ahead_undo::mounts::mount_noted(own, Path::new("proc"), &point, "proc", false, "").unwrap();
+        let replayed = replay();
+        drop(proc);
+        let account = String::from_utf8(replayed.stdout).unwrap();
+        assert!(replayed.status.success() && replayed.stderr.is_empty(), "{account}");
+        let figures = format!("\nissued_bytes {}\nalready_resident_bytes 0\n", MIB + 4096);
+        assert!(account.starts_with("requests ") && account.contains(&figures), "{account}");
+        assert!(account.contains("\nskipped_missing_bytes 8192\n") && account.contains("\narrived_us "), "{account}");
+        let resident = cache::resident(fs::File::open(&data).unwrap(), 0, 4 * MIB).unwrap();
+        assert_eq!(resident, [ranges[1].clone(), ranges[0].clone()]);
+    });
+}
