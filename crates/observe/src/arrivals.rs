@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 use std::thread::JoinHandle;
 
-static OBJECT: &Compiled<[u8]> = &Compiled(*include_bytes!(concat!(env!("OUT_DIR"), "/arrivals.bpf.o")));
+static OBJECT: Compiled = Compiled(include_bytes!(concat!(env!("OUT_DIR"), "/arrivals.bpf.deflate")));
 
 /// The block layer counts in sectors of 512 bytes, for every device.
 const SECTOR_BYTES: u64 = 512;
@@ -52,7 +52,7 @@ pub struct Arrivals {
 impl Arrivals {
     /// Starts to observe. Needs root, BTF and the tracepoint `block_rq_complete`.
     pub fn start() -> Result<Arrivals> {
-        let (object, links) = attach_all(open("arrivals", OBJECT)?)?;
+        let (object, links) = attach_all(open("arrivals", &OBJECT)?)?;
         let events =
             MapHandle::try_from(&map(&object, "arrivals")?).map_err(|e| bpf_error("open the ring buffer", e))?;
         let (stopped, stop) =
