@@ -29,6 +29,7 @@ fn main() {
         let compiled = fs::read(&object).expect("clang has written the object");
         let bytes = u32::try_from(compiled.len()).expect("an object is smaller than 4 GiB");
         let compressed = [bytes.to_le_bytes().as_slice(), &compress_to_vec(&compiled, LEVEL)].concat();
-        fs::write(directory.join(format!("{name}.bpf.deflate")), compressed).expect("the directory of this build is writable");
+        fs::write(directory.join(format!("{name}.bpf.deflate")), compressed)
+            .expect("the directory of this build is writable");
     }
 }

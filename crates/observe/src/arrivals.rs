@@ -3,6 +3,7 @@
 use crate::collect::memory_limit;
 use crate::objects::{Compiled, attach_all, bpf_error, map, open, passed_over};
 use ahead_model::DeviceNumber;
+use ahead_model::sorting;
 use ahead_sys::{Error, Result};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, RingBufferBuilder};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -72,7 +73,7 @@ impl Arrivals {
             .reader
             .join()
             .map_err(|_| Error::io("observe", std::io::Error::other("the reader thread panicked")))??;
-        reads.sort_by_key(|read| read.time_ns);
+        sorting::sort_by_key(&mut reads, |read| read.time_ns);
         let lost = map(&self.object, "lost")?
             .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
             .map_err(|e| bpf_error("read counters", e))?;

@@ -17,7 +17,8 @@ pub(crate) struct Compiled(pub &'static [u8]);
 impl Compiled {
     /// Calls `open` with the object. libbpf copies what it keeps of it.
     fn uncompressed<T>(&self, open: impl FnOnce(&[u8]) -> T) -> Result<T> {
-        let damaged = || Error::io("decompress the BPF object", std::io::Error::other("it is damaged; install ahead again"));
+        let damaged =
+            || Error::io("decompress the BPF object", std::io::Error::other("it is damaged; install ahead again"));
         let (size, compressed) = self.0.split_first_chunk().ok_or_else(damaged)?;
         let size = u32::from_le_bytes(*size) as usize;
         let mut space = vec![0; size + ALIGNMENT];
