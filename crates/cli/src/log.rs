@@ -1,5 +1,5 @@
-//! The log: each event of `tracing` as lines on standard error, `LEVEL message`. Our events are a message each, without fields or spans, for
-//! which `tracing-subscriber` would add 50 KB to the program.
+//! The log: each event of `tracing` as lines on standard error, `LEVEL message`. Our events are a message each, without fields or
+//! spans, for which `tracing-subscriber` would add 50 KB to the program.
 
 use ahead_report::text::one_line;
 use std::fmt::{Debug, Write as _};

@@ -1,8 +1,8 @@
 //! Sorting and collecting where size counts more than time.
 //!
 //! Each call of `slice::sort_by_key` adds 4 KB to a program: the standard library's sort is made again for each type and key. The functions
-//! here share one sort of positions, and then move the elements; a call adds a tenth of that. They are stable, as the standard library's are,
-//! and about half as fast. `BTreeMap` and `BTreeSet` sort when they are collected, so [`set_of`] and [`map_of`] insert instead.
+//! here share one sort of positions, and then move the elements, which adds much less for each call. They are stable, as the standard
+//! library's are, and slower. `BTreeMap` and `BTreeSet` sort when they are collected, so [`set_of`] and [`map_of`] insert instead.
 //!
 //! Not for what `ahead run` sorts while a program waits: that is worth its size.
 
