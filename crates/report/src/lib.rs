@@ -1,4 +1,4 @@
-//! Output of `ahead`: tables for terminals, SVG and HTML pages, progress bars.
+//! Output of `ahead`: tables for terminals, SVG and HTML pages, progress bars, the log.
 //!
 //! Plain values (and a profile, for its page) come in; strings go out. Text from outside (paths, command lines, kernel strings) is
 //! escaped: control characters for the terminal, markup for HTML.
@@ -9,10 +9,11 @@
 //!     profile ─▶ profile::page ──▶ svg::timeline, svg::page_map ──▶ html::Page
 //! ```
 //!
-//! This crate must never compute a result, read a file, print (except progress, on standard error), or make a browser load
+//! This crate must never compute a result, read a file, print (except progress and the log, on standard error), or make a browser load
 //! anything.
 
 pub mod html;
+pub mod log;
 pub mod number;
 pub mod profile;
 pub mod progress;
