@@ -22,6 +22,8 @@ mod store;
 mod units;
 
 #[cfg(feature = "observe")]
+mod earlier;
+#[cfg(feature = "observe")]
 mod learning;
 
 pub use conditions::{Circumstances, Off};
