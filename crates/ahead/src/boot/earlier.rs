@@ -10,7 +10,6 @@
 
 use crate::Result;
 use crate::prefetch::of_ranges;
-use ahead_model::{DeviceNumber, Mount};
 use ahead_profile::{Extent, Metadata, Profile};
 use ahead_sys::{block, cache, mounts, openat};
 use std::collections::BTreeSet;
@@ -41,7 +40,8 @@ impl Earlier {
     pub fn now() -> Earlier {
         let maps = fs::read_to_string("/proc/1/maps").unwrap_or_default();
         let mapped: BTreeSet<PathBuf> = maps.lines().filter_map(mapped_path).collect();
-        Earlier { mapped: mapped.into_iter().collect(), metadata: metadata() }
+        let metadata = metadata().inspect_err(|error| tracing::info!("metadata that was read before: {error}"));
+        Earlier { mapped: mapped.into_iter().collect(), metadata: metadata.ok().flatten() }
     }
 
     /// Adds what was read earlier to the profile of one boot.
@@ -104,18 +104,22 @@ fn resident(path: &Path) -> Vec<Range<u64>> {
     cache::resident(&file, 0, size_bytes).unwrap_or_default()
 }
 
-/// The resident blocks of the root's device, where metadata is in its page cache: ext2, ext3 and ext4.
-fn metadata() -> Option<Metadata> {
-    let table = mounts::own().ok()?;
-    let root: &Mount = &table[mounts::covering(&table, b"/")?];
+/// The resident blocks of the root's device, where metadata is in its page cache: ext2, ext3 and ext4. `None`: it is elsewhere.
+fn metadata() -> ahead_sys::Result<Option<Metadata>> {
+    let table = mounts::own()?;
+    let Some(root) = mounts::covering(&table, b"/").map(|index| &table[index]) else { return Ok(None) };
     if !root.fs_type.starts_with("ext") {
-        return None;
+        return Ok(None);
     }
-    let device: DeviceNumber = root.device;
-    let node = openat::block_device_node(device.key()).ok()?;
-    let opened = openat::handle(&node).ok().filter(|opened| opened.block_device() == Some(device.key()))?;
-    let file = opened.reopen_block_device().ok()?;
-    let ranges = cache::resident(&file, 0, block::size_bytes(device).ok()?).ok()?;
+    let device = root.device;
+    let node = openat::block_device_node(device.key())?;
+    let opened = openat::handle(&node)?;
+    if opened.block_device() != Some(device.key()) {
+        tracing::info!("{}: not the device of the root", node.display());
+        return Ok(None);
+    }
+    let ranges = cache::resident(opened.reopen_block_device()?, 0, block::size_bytes(device)?)?;
+    tracing::info!("{}: {} ranges of metadata were read before", node.display(), ranges.len());
     let extents = ranges.into_iter().take(MAX_METADATA_RANGES).map(|range| Extent {
         offset_bytes: range.start,
         length_bytes: range.end - range.start,
@@ -123,13 +127,13 @@ fn metadata() -> Option<Metadata> {
         physical_bytes: Some(range.start),
         ..Extent::default()
     });
-    Some(Metadata {
+    Ok(Some(Metadata {
         device_path: node.as_os_str().as_bytes().to_vec(),
         mount_point: b"/".to_vec(),
         fs_type: root.fs_type.clone(),
         device: device.key(),
         extents: extents.collect(),
-    })
+    }))
 }
 
 #[cfg(test)]

@@ -12,6 +12,8 @@ use crate::{Result, output};
 use ahead_process::Signals;
 use ahead_profile::{Milestone, MilestoneKind, Profile};
 use ahead_undo::home;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -55,6 +57,8 @@ pub fn observe(signals: &Signals, notify: Notify<'_>) -> Result<Learned> {
     let Ok(done) = std::fs::read_to_string(DONE) else { return Ok(Learned::Interrupted) };
     let mut profile = recording.profile;
     let reached_us = done.trim().parse().unwrap_or(0);
+    // In a container, files of the host are mounted one by one: the host's metadata does not belong to this boot.
+    profile.metadata.retain(|metadata| Path::new(OsStr::from_bytes(&metadata.mount_point)).is_dir());
     profile = earlier.add_to(profile)?;
     mark_ready(&mut profile, reached_us, recording.started_ns / 1000);
     let (files, bytes) = (profile.files.len(), profile.data_bytes());

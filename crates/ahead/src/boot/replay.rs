@@ -7,7 +7,9 @@ use crate::notify::Notify;
 use crate::prefetch::{Account, HeadStart, Options, PrefetchProcess, Priority, ProfileFile, Reason, Request, Skipped};
 use crate::{Error, Result, output};
 use ahead_process::Signals;
+use ahead_sys::cache;
 use ahead_undo::home;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -70,6 +72,18 @@ pub fn replay(signals: &Signals, notify: Notify<'_>) -> Result<Replayed> {
     // Without it the boot is recorded a little too seldom.
     keep(&account).unwrap_or_else(|error| notify(&error.to_string()));
     Ok(Replayed::Done(profile, Box::new(account)))
+}
+
+/// The smallest limit of one read-ahead call, bytes: the classic window.
+const CHUNK_BYTES: usize = 128 << 10;
+
+/// Reads the program of this process ahead, in a few large requests. Without an effect where that is not possible.
+pub fn read_own_program() {
+    let Ok(program) = File::open("/proc/self/exe") else { return };
+    let length_bytes = program.metadata().map_or(0, |metadata| metadata.len());
+    for at in (0..length_bytes).step_by(CHUNK_BYTES) {
+        let _ = cache::read_ahead(&program, at, CHUNK_BYTES as u64);
+    }
 }
 
 fn not_answering(profile: &Path) -> Error {
