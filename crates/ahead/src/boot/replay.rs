@@ -20,6 +20,8 @@ pub enum Replayed {
     Off(Off),
     /// This boot is recorded anew, without replay.
     Recording,
+    /// The hook of the initramfs has started a replay.
+    Early,
     /// There is no profile for this root.
     NoProfile,
     /// The profile was prefetched.
@@ -28,6 +30,9 @@ pub enum Replayed {
 
 /// The longest replay. A boot from the slowest disk takes as long without one.
 const DEADLINE: Duration = Duration::from_secs(120);
+
+/// The hook of an initramfs creates it: `/run` stays when the root is handed over.
+const EARLY: &str = "/run/ahead-replayed-early";
 
 /// The account of the last replay: read when the boot is done.
 pub(super) const ACCOUNT: &str = "/run/ahead/boot-replay.json";
@@ -44,6 +49,9 @@ pub fn replay(signals: &Signals, notify: Notify<'_>) -> Result<Replayed> {
     let store = BootStore::here();
     if circumstances.asks_for_recording() || store.state().requested {
         return Ok(Replayed::Recording);
+    }
+    if Path::new(EARLY).exists() {
+        return Ok(Replayed::Early);
     }
     let Some(profile) = store.profile_to_replay() else { return Ok(Replayed::NoProfile) };
     let request = Request {
