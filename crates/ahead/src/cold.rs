@@ -3,7 +3,7 @@
 use crate::error::IoContext;
 use crate::stopping::unless_stopped;
 use crate::{Result, drives};
-use ahead_model::DeviceNumber;
+use ahead_model::{DeviceNumber, sorting};
 use ahead_process::Signals;
 use ahead_profile::{Extent, File, Profile};
 use ahead_sys::mounts::{self, Mount};
@@ -32,14 +32,14 @@ pub fn of_profile(profile: &Profile) -> Result<Devices> {
 /// The mount table cannot be read.
 pub fn cached_under(profile: &Profile) -> Result<BTreeSet<DeviceNumber>> {
     let numbers = |mount: &Mount| [Some(mount.device), block_device_of(mount).map(|(device, _)| device)];
-    Ok(mounts_of(profile)?.iter().flat_map(numbers).flatten().collect())
+    Ok(sorting::set_of(mounts_of(profile)?.iter().flat_map(numbers).flatten()))
 }
 
 /// The mounts of a profile's files and metadata.
 fn mounts_of(profile: &Profile) -> Result<Vec<Mount>> {
     let mounts = mounts::own()?;
     let paths = profile.files.iter().map(|file| &file.path).chain(profile.metadata.iter().map(|m| &m.mount_point));
-    let found: BTreeSet<usize> = paths.filter_map(|path| mounts::covering(&mounts, path)).collect();
+    let found = sorting::set_of(paths.filter_map(|path| mounts::covering(&mounts, path)));
     Ok(mounts.into_iter().enumerate().filter(|(index, _)| found.contains(index)).map(|(_, mount)| mount).collect())
 }
 

@@ -36,6 +36,7 @@ pub use spread::Spread;
 pub use usage::judge;
 
 use crate::Result;
+use ahead_model::sorting;
 use serde::Serialize;
 
 /// Runs one variant of what is compared, once.
@@ -100,7 +101,7 @@ impl Measured {
     fn new(samples: Vec<Sample>, repeated: Vec<Sample>) -> Measured {
         let seconds: Vec<f64> = samples.iter().map(|run| run.s).collect();
         let mut by_time: Vec<&Sample> = samples.iter().collect();
-        by_time.sort_by(|a, b| a.s.total_cmp(&b.s));
+        sorting::sort_by(&mut by_time, |a, b| a.s.total_cmp(&b.s));
         let median = by_time[(by_time.len() - 1) / 2];
         Measured {
             spread: Spread::of(&seconds).expect("every variant is measured in every round, and there is at least one"),

@@ -36,7 +36,7 @@ pub use ahead_learn::{FileSystem, Host, LeftOut, Observation, Run};
 pub use filesystem::OsFileSystem;
 
 use ahead_learn::memory_limit_bytes;
-use ahead_model::DeviceNumber;
+use ahead_model::{DeviceNumber, sorting};
 use ahead_profile::Profile;
 use ahead_sys::{Result, machine, mounts};
 use std::collections::BTreeSet;
@@ -65,7 +65,7 @@ fn host() -> Result<Host> {
 /// The files that this process has mapped.
 fn own_files() -> BTreeSet<(DeviceNumber, u64)> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    maps.lines().filter_map(mapped_file).collect()
+    sorting::set_of(maps.lines().filter_map(mapped_file))
 }
 
 /// `7f…-7f… r-xp 00002000 fe:00 1234 /usr/lib/…`: the device in hexadecimal, and the inode.

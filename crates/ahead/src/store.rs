@@ -10,6 +10,7 @@
 
 mod output;
 
+use ahead_model::sorting;
 use ahead_profile::{LoadError, Profile};
 use ahead_sys::user::User;
 pub use output::ProfileOutput;
@@ -71,7 +72,7 @@ pub fn list() -> io::Result<Vec<Stored>> {
         let is_profile = |path: &PathBuf| path.extension() == Some(OsStr::new("ahead"));
         stored.extend(paths.into_iter().filter(is_profile).map(Stored::load));
     }
-    stored.sort_by(|a, b| a.path.cmp(&b.path));
+    sorting::sort_by(&mut stored, |a, b| a.path.cmp(&b.path));
     stored.dedup_by(|a, b| a.path == b.path);
     Ok(stored)
 }

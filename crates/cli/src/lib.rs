@@ -17,6 +17,7 @@ mod export;
 mod import;
 mod laboratory;
 mod list;
+mod log;
 pub mod messages;
 mod missing;
 pub mod output;
@@ -31,21 +32,7 @@ mod until;
 mod words;
 
 pub use laboratory::{become_laboratory_with_own_arguments, is_help_of_laboratory};
-
-use std::io::IsTerminal;
-
-/// Messages go to standard error, up to the level in `AHEAD_LOG` (error, warn, info, debug or trace; warn).
-pub fn start_log() {
-    let level = std::env::var("AHEAD_LOG").ok().and_then(|level| level.parse().ok());
-    let level = level.unwrap_or(tracing_subscriber::filter::LevelFilter::WARN);
-    tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
-        .with_max_level(level)
-        .without_time()
-        .with_target(false)
-        .init();
-}
+pub use log::start as start_log;
 
 /// The arguments by which a program of this project becomes the guardian of another one: `ahead restore --after PID START`.
 pub const GUARDIAN_ARGUMENTS: &[&str] = &["restore", "--after"];

@@ -5,6 +5,7 @@ use crate::root::RootArgument;
 use crate::words::{add_path, lossy, percent_where_needed};
 use crate::{list, output};
 use ahead::store;
+use ahead_model::sorting;
 use ahead_profile::{File, Metadata, Position, Profile};
 use ahead_report::number;
 use ahead_report::profile::{Shown, State, first_use_us, milestone_name};
@@ -135,8 +136,8 @@ impl Show {
         match self.sort.unwrap_or(Sort::Order) {
             // As recorded; a merged profile lists files that few runs used last.
             Sort::Order => (),
-            Sort::Bytes => order.sort_by_key(|index| std::cmp::Reverse(file(index).used_bytes())),
-            Sort::Path => order.sort_by(|a, b| file(a).path.cmp(&file(b).path)),
+            Sort::Bytes => sorting::sort_by_key(&mut order, |index| std::cmp::Reverse(file(index).used_bytes())),
+            Sort::Path => sorting::sort_by(&mut order, |a, b| file(a).path.cmp(&file(b).path)),
         }
         order
     }

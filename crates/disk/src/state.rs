@@ -4,6 +4,7 @@ use crate::name::is_valid_name;
 use crate::{Error, Floor, ModelSource, Punctuality, Result};
 use ahead_device::Model;
 use ahead_model::DeviceNumber;
+use ahead_model::sorting;
 use ahead_process::Signals;
 use ahead_undo::home;
 use ahead_undo::{Guard, ProcessId};
@@ -151,7 +152,7 @@ fn list_in(home: &Path) -> Result<Vec<DiskInfo>> {
         .filter_map(|path| serde_json::from_slice(&std::fs::read(path).ok()?).ok())
         .filter(|info: &DiskInfo| is_valid_name(&info.name))
         .collect();
-    disks.sort_by(|a, b| a.name.cmp(&b.name));
+    sorting::sort_by(&mut disks, |a, b| a.name.cmp(&b.name));
     Ok(disks)
 }
 

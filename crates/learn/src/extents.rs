@@ -1,7 +1,7 @@
 //! Converts touched pages to extents: selects pages that count as used, clips them to the file, in order of first use.
 
 use crate::observation::AccessKind;
-use ahead_model::{PhysicalExtent, RangeSet};
+use ahead_model::{PhysicalExtent, RangeSet, sorting};
 use ahead_profile::Extent;
 use std::ops::Range;
 
@@ -39,7 +39,7 @@ pub(crate) fn used(touches: &[Touch], counting: CountedKinds) -> Vec<Touch> {
             used.extend(parts.into_iter().map(|pages| Touch { pages, ..touch.clone() }));
         }
     }
-    used.sort_by_key(|touch| touch.order);
+    sorting::sort_by_key(&mut used, |touch| touch.order);
     used
 }
 

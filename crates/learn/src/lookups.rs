@@ -6,6 +6,7 @@ use crate::observation::{FileSeen, Observation};
 use crate::resolve::{Resolver, as_path};
 use crate::run::{Host, Run};
 use ahead_model::mounts::{self, Mount};
+use ahead_model::sorting;
 use ahead_profile::{Lookup, PathBytes, check_path};
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStringExt;
@@ -66,7 +67,7 @@ pub(crate) fn lookups(
         }
     }
     found.retain_mut(|lookup| identify(filesystem, lookup, table));
-    found.sort_by_key(|lookup| lookup.first_use_us);
+    sorting::sort_by_key(&mut found, |lookup| lookup.first_use_us);
     (found, limit.refused())
 }
 

@@ -1,6 +1,7 @@
 //! The events of an observer, as plain values. Numbers and paths come from other programs and the kernel: none is trusted.
 
 use ahead_model::Mount;
+use ahead_model::sorting;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
@@ -155,9 +156,9 @@ const GENERATIONS_MOST: usize = 4096;
 impl Observation {
     /// Sorts the events by time: each processor delivers its events in its own order.
     pub fn sort(&mut self) {
-        self.accesses.sort_by_key(|access| access.time_ns);
-        self.execs.sort_by_key(|exec| exec.time_ns);
-        self.lookups.sort_by_key(|lookup| lookup.time_ns);
+        sorting::sort_by_key(&mut self.accesses, |access| access.time_ns);
+        sorting::sort_by_key(&mut self.execs, |exec| exec.time_ns);
+        sorting::sort_by_key(&mut self.lookups, |lookup| lookup.time_ns);
     }
 
     /// The number of lost events.

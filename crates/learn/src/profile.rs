@@ -6,7 +6,7 @@ use crate::lookups::{lookups, whole_path};
 use crate::observation::{AccessKind, ExecIndex, ExecSeen, FileSeen, Observation};
 use crate::resolve::{CLOCK_TICK, Resolver, as_path};
 use crate::run::{Host, Run};
-use ahead_model::{DeviceNumber, Mount};
+use ahead_model::{DeviceNumber, Mount, sorting};
 use ahead_profile::{Extent, File, Metadata, Milestone, MilestoneKind, PathBytes, Precision, Profile, Recording};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -202,7 +202,7 @@ fn finish_files(
 ) -> Vec<File> {
     let mut finished: Vec<(usize, File)> = Vec::new();
     for (mut file, mut touches) in files {
-        touches.sort_by_key(|touch| touch.order);
+        sorting::sort_by_key(&mut touches, |touch| touch.order);
         let used = used(&touches, counting);
         file.extents = extents(&used, page_bytes, file.size_bytes);
         if let (Some(first), false) = (used.first(), file.extents.is_empty()) {
@@ -210,7 +210,7 @@ fn finish_files(
             finished.push((first.order, file));
         }
     }
-    finished.sort_by_key(|(order, _)| *order);
+    sorting::sort_by_key(&mut finished, |(order, _)| *order);
     finished.into_iter().map(|(_, file)| file).collect()
 }
 
@@ -255,7 +255,7 @@ fn source_of(observed: &Observation, run: &Run) -> String {
 
 /// The largest window of the devices that files were read from.
 fn read_ahead_kb(filesystem: &dyn FileSystem, files: &[File]) -> u64 {
-    let devices: BTreeSet<u64> = files.iter().map(|file| file.device).collect();
+    let devices = sorting::set_of(files.iter().map(|file| file.device));
     let window = |device: u64| filesystem.read_ahead_kb(DeviceNumber::from_key(device));
     devices.into_iter().filter_map(window).max().unwrap_or(0)
 }
@@ -314,7 +314,7 @@ fn milestones(
         let time_us = since(run.started_ns, ready_ns);
         found.push(Milestone { time_us, kind: MilestoneKind::Ready, path: PathBytes::new() });
     }
-    found.sort_by_key(|milestone| milestone.time_us);
+    sorting::sort_by_key(&mut found, |milestone| milestone.time_us);
     found
 }
 

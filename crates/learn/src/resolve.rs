@@ -11,7 +11,7 @@
 use crate::filesystem::{FileSystem, Stat};
 use crate::observation::{ExecSeen, FileSeen, Observation};
 use crate::renamed::Directories;
-use ahead_model::{DeviceNumber, Mount};
+use ahead_model::{DeviceNumber, Mount, sorting};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -53,7 +53,7 @@ fn places<'a>(table: &'a [Mount], device: u32, path: &'a [u8]) -> impl Iterator<
         .filter(|mount| mount.device == device)
         .filter_map(|mount| Some((mount, below(path, &mount.root)?)))
         .collect();
-    found.sort_by_key(|(_, rest)| rest.len());
+    sorting::sort_by_key(&mut found, |(_, rest)| rest.len());
     found.into_iter().map(|(mount, rest)| (mount, join(&mount.mount_point, rest)))
 }
 

@@ -19,6 +19,7 @@ pub mod physical_extent;
 pub mod quantity;
 pub mod random;
 pub mod range_set;
+pub mod sorting;
 pub mod xfs;
 
 pub use device_description::{DescribedDevice, DeviceDescription};

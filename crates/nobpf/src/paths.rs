@@ -15,7 +15,7 @@
 use crate::collect::{Collected, InodeKey};
 use crate::walk::{self, Budget, Entry, Next, below, join, point_of};
 use ahead_learn::{Access, AccessKind, FileSeen, Observation};
-use ahead_model::{DeviceNumber, Mount, RangeSet};
+use ahead_model::{DeviceNumber, Mount, RangeSet, sorting};
 use ahead_sys::mounts::covering;
 use ahead_sys::{Result, block, cache, filehandle, generation, machine, mounts, openat, xfs};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -50,9 +50,8 @@ pub(crate) fn resolve(collected: Collected, keeps_added: bool) -> Result<Observa
         let is_metadata = |access: &Access| inodes.get(&access.file).is_some_and(|key| finder.is_metadata(*key));
         accesses.retain(|access| access.kind != AccessKind::Added || is_metadata(access));
     }
-    let used: BTreeSet<u32> = accesses.iter().map(|access| access.file).collect();
-    let wanted: BTreeMap<InodeKey, u32> =
-        inodes.iter().filter(|(id, _)| used.contains(id)).map(|(id, key)| (*key, *id)).collect();
+    let used = sorting::set_of(accesses.iter().map(|access| access.file));
+    let wanted = sorting::map_of(inodes.iter().filter(|(id, _)| used.contains(id)).map(|(id, key)| (*key, *id)));
     let found = finder.find(wanted.keys().copied().collect());
     let mut files = BTreeMap::new();
     // The ids of the files with an inode, each with the pages that are in question.
@@ -79,8 +78,8 @@ pub(crate) fn resolve(collected: Collected, keeps_added: bool) -> Result<Observa
     for (path, id) in &directories {
         files.extend(finder.directory(path, *id).map(|file| (*id, file)));
     }
-    let others: BTreeSet<u32> =
-        execs.iter().map(|exec| exec.mount_namespace).filter(|number| *number != own_namespace).collect();
+    let namespaces = execs.iter().map(|exec| exec.mount_namespace);
+    let others = sorting::set_of(namespaces.filter(|number| *number != own_namespace));
     let accesses = accesses.into_iter().flat_map(|access| parts_of(access, &split)).collect();
     let unseen_namespaces = others.len() as u64;
     let mut observation = Observation {

@@ -14,9 +14,10 @@ use crate::collect::{InodeKey, mapped_inode};
 use crate::walk::{self, Budget, Entry, Next, join, point_of};
 use ahead_learn::{Access, AccessKind, ExecSeen, FileSeen, MemoryLimit, Observation, memory_limit_bytes};
 use ahead_model::Mount;
+use ahead_model::sorting;
 use ahead_sys::{Error, Result, block, cache, fiemap, generation, machine, mounts, openat};
 use rustix::fs::{FileType, Mode, OFlags, fstat};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -99,7 +100,7 @@ impl Residency {
 const SOURCE: &str = "residency after the run";
 
 fn observation(mut found: Vec<Found>, exec: ExecSeen, source: String) -> Observation {
-    found.sort_by_key(|found| (found.seen.device, found.position, found.seen.inode));
+    sorting::sort_by_key(&mut found, |found| (found.seen.device, found.position, found.seen.inode));
     let own_namespace = exec.mount_namespace;
     let mut observation = Observation { execs: vec![exec], source, own_namespace, ..Observation::default() };
     let page = machine::page_size();
@@ -130,7 +131,7 @@ struct Search<'a> {
 impl Search<'_> {
     /// The resident metadata of file systems that keep it in the cache of their block device.
     fn block_devices(&mut self, roots: &[&Mount]) {
-        let devices: BTreeMap<_, _> = roots.iter().map(|root| (root.device, root)).collect();
+        let devices = sorting::map_of(roots.iter().map(|root| (root.device, root)));
         for device in devices.into_keys().filter(|device| !device.is_anonymous()) {
             let open = || {
                 let node = openat::block_device_node(device.key())?;

@@ -4,6 +4,7 @@
 //! that its owner replaces meanwhile leads nowhere else.
 
 use ahead_model::Mount;
+use ahead_model::sorting;
 use ahead_sys::directory::mount_id;
 use ahead_sys::mounts::covering;
 use ahead_sys::{Error, Result};
@@ -97,7 +98,7 @@ pub(crate) fn roots(table: &[Mount]) -> Vec<&Mount> {
         is_on_block_device(mount) && covering(table, &mount.mount_point) == Some(*index)
     };
     let mut candidates: Vec<&Mount> = (0..table.len()).filter(is_candidate).map(|index| &table[index]).collect();
-    candidates.sort_by_key(|mount| mount.root.len());
+    sorting::sort_by_key(&mut candidates, |mount| mount.root.len());
     let mut roots: Vec<&Mount> = Vec::new();
     for mount in candidates {
         let is_in = |other: &&Mount| other.device == mount.device && below(&mount.root, &other.root).is_some();

@@ -3,6 +3,7 @@
 use crate::collect::memory_limit;
 use crate::objects::{Compiled, attach_all, bpf_error, map, open, passed_over};
 use ahead_model::DeviceNumber;
+use ahead_model::sorting;
 use ahead_sys::{Error, Result};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, RingBufferBuilder};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -10,7 +11,7 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 use std::thread::JoinHandle;
 
-static OBJECT: &Compiled<[u8]> = &Compiled(*include_bytes!(concat!(env!("OUT_DIR"), "/arrivals.bpf.o")));
+static OBJECT: Compiled = Compiled(include_bytes!(concat!(env!("OUT_DIR"), "/arrivals.bpf.deflate")));
 
 /// The block layer counts in sectors of 512 bytes, for every device.
 const SECTOR_BYTES: u64 = 512;
@@ -52,7 +53,7 @@ pub struct Arrivals {
 impl Arrivals {
     /// Starts to observe. Needs root, BTF and the tracepoint `block_rq_complete`.
     pub fn start() -> Result<Arrivals> {
-        let (object, links) = attach_all(open("arrivals", OBJECT)?)?;
+        let (object, links) = attach_all(open("arrivals", &OBJECT)?)?;
         let events =
             MapHandle::try_from(&map(&object, "arrivals")?).map_err(|e| bpf_error("open the ring buffer", e))?;
         let (stopped, stop) =
@@ -72,7 +73,7 @@ impl Arrivals {
             .reader
             .join()
             .map_err(|_| Error::io("observe", std::io::Error::other("the reader thread panicked")))??;
-        reads.sort_by_key(|read| read.time_ns);
+        sorting::sort_by_key(&mut reads, |read| read.time_ns);
         let lost = map(&self.object, "lost")?
             .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
             .map_err(|e| bpf_error("read counters", e))?;

@@ -3,9 +3,10 @@
 use crate::event::{Event, decode};
 use crate::source::Source;
 use ahead_learn::{Access, Counters, ExecSeen, FileSeen, LookupSeen, MemoryLimit, Observation, memory_limit_bytes};
+use ahead_model::sorting;
 use ahead_sys::machine;
 use ahead_sys::mounts::{self, Mount, Table};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Maximum number of open mount tables of other namespaces, one descriptor each; beyond it, a namespace counts as unseen. A
 /// machine has a few containers, and a process 1024 descriptors.
@@ -135,10 +136,10 @@ impl Collector {
         let limit = &mut self.limit;
         let namespaces =
             self.tables.iter_mut().filter_map(|(key, table)| Some((*key, Collector::read_table(limit, table)?)));
-        let namespaces: BTreeMap<(u32, u32), Vec<Mount>> = namespaces.collect();
+        let namespaces = sorting::map_of(namespaces);
         let entered = self.execs.iter().map(|exec| exec.mount_namespace).filter(|number| *number != self.own_namespace);
         let is_unseen = |number: &u32| namespaces.range((*number, 0)..=(*number, u32::MAX)).next().is_none();
-        let unseen: BTreeSet<u32> = entered.filter(is_unseen).collect();
+        let unseen = sorting::set_of(entered.filter(is_unseen));
         let mut observation = Observation {
             counters: Counters { unkept: self.limit.refused(), ..counters },
             unseen_namespaces: unseen.len() as u64,

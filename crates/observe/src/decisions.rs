@@ -16,7 +16,7 @@ use std::io::BufWriter;
 use std::os::fd::{AsFd, OwnedFd};
 use std::thread::JoinHandle;
 
-static OBJECT: &Compiled<[u8]> = &Compiled(*include_bytes!(concat!(env!("OUT_DIR"), "/decisions.bpf.o")));
+static OBJECT: Compiled = Compiled(include_bytes!(concat!(env!("OUT_DIR"), "/decisions.bpf.deflate")));
 
 /// Size of the ring buffer, bytes: half a million decisions, because no event may be lost.
 const RING_BYTES: u32 = 64 << 20;
@@ -44,7 +44,7 @@ impl Decisions {
             return Err(Error::needs_root("observing read-ahead"));
         }
         let writer = Writer::new(BufWriter::new(to), header).map_err(written)?;
-        let mut open = objects::open("decisions", OBJECT)?;
+        let mut open = objects::open("decisions", &OBJECT)?;
         for mut map in open.maps_mut() {
             let name = map.name().to_string_lossy().into_owned();
             let outcome = match name.as_str() {

@@ -5,7 +5,7 @@ use ahead_model::DeviceNumber;
 use ahead_sys::{Result, machine};
 use libbpf_rs::{Link, MapCore, MapFlags, Object};
 
-static OBJECT: &Compiled<[u8]> = &Compiled(*include_bytes!(concat!(env!("OUT_DIR"), "/evictions.bpf.o")));
+static OBJECT: Compiled = Compiled(include_bytes!(concat!(env!("OUT_DIR"), "/evictions.bpf.deflate")));
 
 /// Evicted bytes of a device or file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct Evictions {
 impl Evictions {
     /// Starts to observe, until it is dropped. Needs root and BTF.
     pub fn start() -> Result<Evictions> {
-        let mut open = open("evictions", OBJECT)?;
+        let mut open = open("evictions", &OBJECT)?;
         let shift = machine::page_size().ilog2().to_ne_bytes();
         for mut map in open.maps_mut().filter(|map| map.name().to_string_lossy().contains(".rodata")) {
             map.set_initial_value(&shift).map_err(|e| bpf_error("set the page size", e))?;

@@ -2,21 +2,40 @@
 
 use ahead_sys::{Error, Result, machine};
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, PrintLevel};
+use miniz_oxide::inflate::decompress_slice_iter_to_slice;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// A compiled object, aligned as libbpf requires for ELF files.
+/// The alignment that libbpf requires for ELF files.
+const ALIGNMENT: usize = 8;
+
+/// A compiled object as `build.rs` stores it: the size in 4 bytes, little-endian, then the object compressed with deflate.
 #[derive(Debug)]
-#[repr(C, align(8))]
-pub(crate) struct Compiled<T: ?Sized>(pub T);
+pub(crate) struct Compiled(pub &'static [u8]);
+
+impl Compiled {
+    /// Calls `open` with the object. libbpf copies what it keeps of it.
+    fn uncompressed<T>(&self, open: impl FnOnce(&[u8]) -> T) -> Result<T> {
+        let damaged =
+            || Error::io("decompress the BPF object", std::io::Error::other("it is damaged; install ahead again"));
+        let (size, compressed) = self.0.split_first_chunk().ok_or_else(damaged)?;
+        let size = u32::from_le_bytes(*size) as usize;
+        let mut space = vec![0; size + ALIGNMENT];
+        let start = space.as_ptr().align_offset(ALIGNMENT);
+        let object = &mut space[start..start + size];
+        match decompress_slice_iter_to_slice(object, std::iter::once(compressed), false, true) {
+            Ok(written) if written == size => Ok(open(object)),
+            _ => Err(damaged()),
+        }
+    }
+}
 
 /// Opens a compiled object.
-pub(crate) fn open(name: &str, compiled: &Compiled<[u8]>) -> Result<OpenObject> {
+pub(crate) fn open(name: &str, compiled: &Compiled) -> Result<OpenObject> {
     quiet_libbpf();
-    ObjectBuilder::default()
-        .name(name)
-        .and_then(|builder| builder.open_memory(&compiled.0))
+    compiled
+        .uncompressed(|object| ObjectBuilder::default().name(name).and_then(|builder| builder.open_memory(object)))?
         .map_err(|e| bpf_error("open the BPF object", e))
 }
 
@@ -141,5 +160,28 @@ pub(crate) fn bpf_error(what: &str, error: libbpf_rs::Error) -> Error {
     match error.kind() {
         libbpf_rs::ErrorKind::PermissionDenied => Error::io(what, std::io::Error::from_raw_os_error(libc::EPERM)),
         _ => Error::io(what, std::io::Error::other(format!("{error:#}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COMPRESSED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ahead.bpf.deflate"));
+
+    #[test]
+    fn uncompressed_object_is_the_compiled_one_and_aligned() {
+        let compiled = include_bytes!(concat!(env!("OUT_DIR"), "/ahead.bpf.o"));
+        let check = |object: &[u8]| assert!(object == compiled && object.as_ptr().addr().is_multiple_of(ALIGNMENT));
+        Compiled(COMPRESSED).uncompressed(check).unwrap();
+        assert!(COMPRESSED.len() < compiled.len() / 3, "{} of {}", COMPRESSED.len(), compiled.len());
+    }
+
+    #[test]
+    fn damaged_object_is_an_error() {
+        for damaged in [&COMPRESSED[..2], &COMPRESSED[..COMPRESSED.len() / 2], &[9, 0, 0, 0, 7]] {
+            let error = open("ahead", &Compiled(damaged)).unwrap_err().to_string();
+            assert!(error.contains("install ahead again"), "{error}");
+        }
     }
 }

@@ -18,7 +18,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
-static OBJECT: &Compiled<[u8]> = &Compiled(*include_bytes!(concat!(env!("OUT_DIR"), "/ahead.bpf.o")));
+static OBJECT: Compiled = Compiled(include_bytes!(concat!(env!("OUT_DIR"), "/ahead.bpf.deflate")));
 
 /// The observed processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -216,7 +216,7 @@ struct Attached {
 }
 
 fn attach(options: &Options, source: Source, abilities: &Abilities) -> Result<Attached> {
-    let mut open = objects::open("ahead", OBJECT)?;
+    let mut open = objects::open("ahead", &OBJECT)?;
     choose_programs(&mut open, options, source, abilities);
     objects::choose_copies(&mut open);
     size_maps(&mut open, options, source)?;
@@ -395,7 +395,7 @@ mod tests {
     #[test]
     fn processes_are_listed_only_to_follow_a_family() {
         let is_loaded = |scope| {
-            let mut open = objects::open("ahead", OBJECT).unwrap();
+            let mut open = objects::open("ahead", &OBJECT).unwrap();
             let options = Options { scope, ..Options::default() };
             let abilities = Abilities { sources: Vec::new(), has_splice: false };
             choose_programs(&mut open, &options, Source::Tracepoints, &abilities);

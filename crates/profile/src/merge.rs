@@ -19,6 +19,7 @@ mod ranges;
 use crate::model::{
     Extent, File, Lookup, Metadata, Milestone, MilestoneKind, PathBytes, Precision, Profile, Recording,
 };
+use ahead_model::sorting;
 use ranges::Seen;
 use std::collections::{BTreeMap, HashMap};
 
@@ -29,7 +30,7 @@ use std::collections::{BTreeMap, HashMap};
 /// profiles the result is empty, with 0 runs.
 pub fn merge(mut profiles: Vec<Profile>) -> Profile {
     // A stable sort: recordings within one second keep their order.
-    profiles.sort_by_key(|profile| profile.recording.created_unix_s);
+    sorting::sort_by_key(&mut profiles, |profile| profile.recording.created_unix_s);
     let Some(latest) = profiles.last() else { return Profile::default() };
     let recording = merge_recordings(&profiles, &latest.recording);
     let total_runs = recording.runs;
@@ -89,7 +90,7 @@ fn seen(profile: usize, extents: &[Extent]) -> impl Iterator<Item = Seen> {
 }
 
 fn sorted(mut extents: Vec<Extent>, total_runs: u32) -> Vec<Extent> {
-    extents.sort_by_key(|extent| (sort_key(extent, total_runs), extent.offset_bytes));
+    sorting::sort_by_key(&mut extents, |extent| (sort_key(extent, total_runs), extent.offset_bytes));
     extents
 }
 
@@ -117,7 +118,9 @@ fn merge_files(profiles: &[Profile], total_runs: u32) -> Vec<File> {
         .collect();
     // Files that were opened and never read have no time and come last. The map has sorted by path, which decides between equal
     // times.
-    files.sort_by_key(|file| file.extents.first().map_or((true, u64::MAX), |extent| sort_key(extent, total_runs)));
+    sorting::sort_by_key(&mut files, |file| {
+        file.extents.first().map_or((true, u64::MAX), |extent| sort_key(extent, total_runs))
+    });
     files
 }
 
@@ -167,7 +170,7 @@ fn merge_lookups(profiles: &[Profile]) -> Vec<Lookup> {
             }
         })
         .collect();
-    lookups.sort_by_key(|lookup| lookup.first_use_us);
+    sorting::sort_by_key(&mut lookups, |lookup| lookup.first_use_us);
     lookups
 }
 
@@ -191,6 +194,6 @@ fn merge_milestones(profiles: &[Profile], total_runs: u32) -> Vec<Milestone> {
         .filter(|(_, times)| times.iter().map(|(_, runs)| u64::from(*runs)).sum::<u64>() * 2 >= u64::from(total_runs))
         .map(|((path, kind, _), times)| Milestone { time_us: ranges::median(times), kind, path: path.clone() })
         .collect();
-    milestones.sort_by_key(|milestone| milestone.time_us);
+    sorting::sort_by_key(&mut milestones, |milestone| milestone.time_us);
     milestones
 }

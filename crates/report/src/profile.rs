@@ -5,6 +5,7 @@ use crate::number::{self, size, time};
 use crate::svg::{self, Dot, Event, FileMap, Row, Timeline};
 use crate::table::{Kind, Table};
 use crate::text::{command_line, printable};
+use ahead_model::sorting;
 use ahead_profile::{Extent, File, Milestone, MilestoneKind, Position, Precision, Profile};
 use std::path::Path;
 
@@ -274,7 +275,7 @@ impl Shown<'_> {
     /// The files with the most used bytes first.
     fn order_by_bytes(&self, limit: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.profile.files.len()).collect();
-        order.sort_by_key(|index| std::cmp::Reverse(self.profile.files[*index].used_bytes()));
+        sorting::sort_by_key(&mut order, |index| std::cmp::Reverse(self.profile.files[*index].used_bytes()));
         order.truncate(limit);
         order
     }
@@ -293,7 +294,7 @@ impl Shown<'_> {
             add(format!("metadata of {}", printable(&device.mount_point)), true, &device.extents);
         }
         let mut files: Vec<&File> = profile.files.iter().filter(|file| !file.extents.is_empty()).collect();
-        files.sort_by_key(|file| first_use_us(file));
+        sorting::sort_by_key(&mut files, |file| first_use_us(file));
         for file in files {
             add(printable(&file.path), false, &file.extents);
         }
@@ -307,7 +308,7 @@ impl Shown<'_> {
                 Event { time_us: milestone.time_us, label }
             })
             .collect();
-        timeline.events.sort_by_key(|event| event.time_us);
+        sorting::sort_by_key(&mut timeline.events, |event| event.time_us);
         timeline
     }
 

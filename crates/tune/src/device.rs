@@ -10,7 +10,7 @@
 use crate::places::{best_place, is_place, point_of};
 use crate::target::{backing, of_mount, of_number};
 use crate::{Error, Result, System, Target};
-use ahead_model::DeviceNumber;
+use ahead_model::{DeviceNumber, sorting};
 use ahead_sys::bdi;
 use ahead_sys::mounts::Mount;
 use std::ffi::OsStr;
@@ -106,7 +106,7 @@ fn btrfs_of(system: &System, device: DeviceNumber) -> Option<PathBuf> {
 /// Errors: other devices lie on one of these; their windows govern reads from them.
 fn refuse_held(system: &System, node: &Path, directories: &[PathBuf]) -> Result<()> {
     let mut above: Vec<String> = directories.iter().flat_map(|directory| uppermost(system, directory, 0)).collect();
-    above.sort_unstable();
+    sorting::sort(&mut above);
     above.dedup();
     if above.is_empty() {
         return Ok(());

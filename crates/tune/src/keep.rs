@@ -18,6 +18,7 @@ mod tests;
 use crate::identity::Identity;
 use crate::rule::{Rule, RulePlace};
 use crate::{Error, Result, System, Target};
+use ahead_model::sorting;
 use ahead_sys::{bdi, machine};
 use files::{RuleFiles, unwritable};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
@@ -239,7 +240,9 @@ impl Store {
         let mut directories: Vec<PathBuf> = missing.collect();
         // A damaged state of another target is reported when that target is restored.
         directories.extend(self.kept()?.into_iter().filter_map(|(_, state)| state.ok()).flat_map(|s| s.directories));
-        directories.sort_by_key(|directory| (std::cmp::Reverse(directory.components().count()), directory.clone()));
+        sorting::sort_by_key(&mut directories, |directory| {
+            (std::cmp::Reverse(directory.components().count()), directory.clone())
+        });
         directories.dedup();
         Ok(directories)
     }

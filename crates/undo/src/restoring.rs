@@ -14,6 +14,7 @@
 use super::reverting::undo_action;
 use super::{Action, NOTES, Note, Outcome, ProcessId, TEMPORARY, remove_note};
 use crate::home;
+use ahead_model::sorting;
 use ahead_sys::{Error, Result};
 use std::fs;
 use std::io::{ErrorKind, Read};
@@ -189,7 +190,7 @@ pub(super) fn notes_in(directory: &Path) -> Result<Vec<(PathBuf, Note)>> {
         .filter(|path| path.extension().is_some_and(|e| e == "json"))
         .filter_map(|path| read_note(&path).map(|note| (path, note)))
         .collect();
-    found.sort_by_key(|(path, note): &(PathBuf, Note)| (note.sequence, path.clone()));
+    sorting::sort_by_key(&mut found, |(path, note): &(PathBuf, Note)| (note.sequence, path.clone()));
     Ok(found)
 }
 

@@ -9,6 +9,7 @@ use crate::error::IoContext;
 use crate::notify::Notify;
 use crate::record::{Recorder, Scope};
 use crate::{Result, output};
+use ahead_model::sorting;
 use ahead_process::Signals;
 use ahead_profile::{Milestone, MilestoneKind, Profile};
 use ahead_undo::home;
@@ -73,7 +74,7 @@ pub fn observe(signals: &Signals, notify: Notify<'_>) -> Result<Learned> {
 fn mark_ready(profile: &mut Profile, reached_us: u64, started_us: u64) {
     let Some(time_us) = reached_us.checked_sub(started_us).filter(|time| *time > 0) else { return };
     profile.milestones.push(Milestone { time_us, kind: MilestoneKind::Ready, path: Vec::new() });
-    profile.milestones.sort_by_key(|milestone| milestone.time_us);
+    sorting::sort_by_key(&mut profile.milestones, |milestone| milestone.time_us);
     profile.recording.duration_us = time_us;
 }
 

@@ -5,7 +5,7 @@
 //! the disk (not on btrfs, which maps its own addresses to disks).
 
 use super::ranges::{ByOwner, Owner};
-use ahead_model::{DeviceNumber, RangeSet};
+use ahead_model::{DeviceNumber, RangeSet, sorting};
 use ahead_observe::Arrived;
 use ahead_profile::{Extent, Profile};
 use ahead_sys::diskstats;
@@ -64,7 +64,7 @@ impl Timetable {
             let range = read.offset_bytes..read.offset_bytes + read.length_bytes;
             by_disk.entry(read.device).or_default().push((range, read.time_ns));
         }
-        by_disk.values_mut().for_each(|reads| reads.sort_by_key(|(range, _)| range.start));
+        by_disk.values_mut().for_each(|reads| sorting::sort_by_key(reads, |(range, _)| range.start));
         Timetable(by_disk)
     }
 

@@ -18,6 +18,7 @@ use super::{Comparison, Measured, bound};
 use crate::notify::Notify;
 use crate::until::Until;
 use crate::{Account, Result};
+use ahead_model::sorting;
 use ahead_observe::Evictions;
 use ahead_process::Signals;
 use ahead_profile::Profile;
@@ -174,7 +175,7 @@ impl ProgramComparison {
     /// The judged account of the run that prefetched the median amount.
     fn median_account(&self, mut accounts: Vec<Account>, used: &Profile) -> Account {
         accounts.iter_mut().for_each(|account| judge(&self.profile, used, account));
-        accounts.sort_by_key(|account| account.issued_bytes);
+        sorting::sort_by_key(&mut accounts, |account| account.issued_bytes);
         accounts.swap_remove(accounts.len() / 2)
     }
 }

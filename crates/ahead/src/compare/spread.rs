@@ -1,5 +1,6 @@
 //! Medians and spread of a few runs.
 
+use ahead_model::sorting;
 use serde::Serialize;
 
 /// Repeated measurements of one thing, seconds.
@@ -17,7 +18,7 @@ impl Spread {
     /// `None` of no measurement. The median of an even number is the mean of the two in the middle.
     pub fn of(seconds: &[f64]) -> Option<Spread> {
         let mut sorted = seconds.to_vec();
-        sorted.sort_by(f64::total_cmp);
+        sorting::sort_by(&mut sorted, f64::total_cmp);
         let middle = sorted.len() / 2;
         let median_s = match sorted.len() {
             0 => return None,

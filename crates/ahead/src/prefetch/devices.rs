@@ -2,7 +2,7 @@
 
 use crate::prefetch::Options;
 use crate::prefetch::account::{DescriptionSource, Order, UsedDevice};
-use ahead_model::{DeviceDescription, DeviceNumber};
+use ahead_model::{DeviceDescription, DeviceNumber, sorting};
 use ahead_plan::current_devices::current_device_numbers;
 use ahead_plan::{Piece, Source, from_recording};
 use ahead_profile::Profile;
@@ -89,7 +89,7 @@ impl Devices {
     pub fn new(profile: &Profile, pieces: Vec<Piece>, options: &Options, mut budget_bytes: u64) -> Devices {
         let numbers = pieces.iter().map(|piece| number_of(profile, piece.source));
         let numbers = numbers.chain(profile.lookups.iter().map(|lookup| lookup.device));
-        let mut by_number: BTreeMap<u64, usize> = numbers.map(|number| (number, 0)).collect();
+        let mut by_number: BTreeMap<u64, usize> = sorting::map_of(numbers.map(|number| (number, 0)));
         for (index, known) in by_number.values_mut().enumerate() {
             *known = index;
         }

@@ -14,7 +14,7 @@ use crate::prefetch::account::{Reason, Skipped};
 use crate::prefetch::pool::NOT_ANSWERING;
 use crate::{Error, Result};
 use ahead_learn::split_by_position;
-use ahead_model::{Mount, RangeSet};
+use ahead_model::{Mount, RangeSet, sorting};
 use ahead_profile::{Extent, File, PathBytes, Profile, Recording};
 use ahead_sys::openat::Handle;
 use ahead_sys::root::Root;
@@ -48,7 +48,7 @@ pub fn to_profile(ranges: impl IntoIterator<Item = (PathBuf, Range<u64>)>) -> Re
             .map_err(|unusable| Error::Failed(format!("cannot prefetch {}: {}", path.display(), unusable.why)))?;
         files.push((order, file));
     }
-    files.sort_by_key(|(order, _)| *order);
+    sorting::sort_by_key(&mut files, |(order, _)| *order);
     Ok(of_files(files.into_iter().map(|(_, file)| file)))
 }
 

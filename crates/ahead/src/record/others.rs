@@ -10,13 +10,12 @@ use crate::notify::Notify;
 use crate::stopping::check_stopped;
 use crate::until::{Finished, Signs};
 use crate::{Error, Result};
+use ahead_model::sorting;
 use ahead_observe::{Scope, now_ns};
 use ahead_process::Signals;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
 impl Recorder {
@@ -111,5 +110,5 @@ fn open_process(pid: u32) -> Result<OwnedFd> {
 fn by_network(processes: &[String]) -> Vec<String> {
     let network = |process: &String| std::fs::read_link(format!("/proc/{process}/ns/net")).ok();
     let found = processes.iter().filter_map(|process| Some((network(process)?, process.clone())));
-    found.collect::<BTreeMap<PathBuf, String>>().into_values().collect()
+    sorting::map_of(found).into_values().collect()
 }

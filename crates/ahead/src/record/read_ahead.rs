@@ -1,10 +1,9 @@
 //! Whether read-ahead stayed off, as a precise recording claims: what is recorded may have set it, or mounted what has its
 //! own.
 
-use ahead_model::DeviceNumber;
+use ahead_model::{DeviceNumber, sorting};
 use ahead_profile::Profile;
 use ahead_sys::{bdi, openat};
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -28,8 +27,8 @@ impl SwitchedOn {
 
     /// The setting of a device from which something was read, if it is one of these.
     pub fn of_any_in<'a>(&'a self, profile: &Profile) -> Option<&'a Path> {
-        let devices: BTreeSet<u64> =
-            profile.files.iter().map(|file| file.device).chain(profile.metadata.iter().map(|m| m.device)).collect();
+        let files = profile.files.iter().map(|file| file.device);
+        let devices = sorting::set_of(files.chain(profile.metadata.iter().map(|m| m.device)));
         devices.into_iter().find_map(|device| self.window_of(device).or_else(|| self.inode_table_of(device)))
     }
 

@@ -2,6 +2,7 @@
 
 use crate::check::MAX_NUMBER;
 use crate::model::Extent;
+use ahead_model::sorting;
 
 /// Neighbours used within this time become one extent. Shorter than one request on any disk with a head, and about as long as
 /// scheduling jitter: the order within this time is noise. Unit: microseconds.
@@ -17,7 +18,7 @@ pub struct Seen {
 /// Disjoint extents in order of offset that cover exactly the bytes of the input.
 pub fn union(mut input: Vec<Seen>) -> Vec<Extent> {
     input.retain(|seen| seen.extent.length_bytes > 0);
-    input.sort_by_key(|seen| (seen.extent.offset_bytes, seen.profile));
+    sorting::sort_by_key(&mut input, |seen| (seen.extent.offset_bytes, seen.profile));
     let mut edges: Vec<u64> = input.iter().flat_map(|seen| [seen.extent.offset_bytes, end(&seen.extent)]).collect();
     edges.sort_unstable();
     edges.dedup();

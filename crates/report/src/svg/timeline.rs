@@ -7,6 +7,7 @@
 use super::{Anchor, Canvas, WIDTH, ticks};
 use crate::number;
 use crate::text::shorten;
+use ahead_model::sorting;
 use std::collections::BTreeMap;
 
 /// A row of the picture: a file or a device.
@@ -106,7 +107,7 @@ fn axis_time(time_us: f64, end_us: u64) -> String {
 /// Draws the names of rows: all, or those with the most used bytes if there is no room.
 fn names(canvas: &mut Canvas, rows: &[Row], y: &impl Fn(usize) -> f64) {
     let mut by_bytes: Vec<usize> = (0..rows.len()).collect();
-    by_bytes.sort_by_key(|row| std::cmp::Reverse((rows[*row].metadata, rows[*row].bytes)));
+    sorting::sort_by_key(&mut by_bytes, |row| std::cmp::Reverse((rows[*row].metadata, rows[*row].bytes)));
     let mut taken: Vec<f64> = Vec::new();
     for row in by_bytes {
         let at = y(row);

@@ -12,7 +12,7 @@ use super::files::{TEMPORARY, remove, replace, temporary};
 use super::{STATES, Store};
 use crate::identity::Identity;
 use crate::{Error, Result, System, Target};
-use ahead_model::DeviceNumber;
+use ahead_model::{DeviceNumber, sorting};
 use ahead_sys::mounts::Mount;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -102,7 +102,7 @@ impl Kept {
         }
         let mut found = self.state.identity.as_ref().map(|identity| identity.settings(system)).unwrap_or_default();
         found.iter_mut().for_each(|setting| *setting = fs::canonicalize(&setting).unwrap_or_default());
-        found.sort_unstable();
+        sorting::sort(&mut found);
         found.dedup();
         match (found.pop(), found.len()) {
             (Some(setting), 0) => Place::Here(setting),
@@ -185,7 +185,7 @@ impl Store {
         };
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
         let mut keys: Vec<String> = names.filter_map(|name| name.strip_suffix(".json").map(str::to_owned)).collect();
-        keys.sort();
+        sorting::sort(&mut keys);
         Ok(keys)
     }
 
