@@ -1,10 +1,7 @@
 //! Whether this boot is recorded.
 
 use super::Circumstances;
-use super::store::State;
-
-/// Boots whose recordings are kept, and merged: a page's support is how many of them used it. The first five boots are recorded.
-pub const KEPT_BOOTS: usize = 5;
+use super::store::{KEPT_BOOTS, State};
 
 /// A boot is recorded again when more than this share of the profile was stale at the last replay, percent. An upgrade of some packages
 /// changes a few percent; a new release of a distribution nearly everything.

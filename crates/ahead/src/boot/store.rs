@@ -8,7 +8,6 @@
 //!
 //! ROOT is the UUID of the root file system. Numbers order the recordings, not dates: the clock may be wrong until it is set.
 
-use super::decision::KEPT_BOOTS;
 use crate::error::IoContext;
 use crate::{Result, output};
 use ahead_profile::Profile;
@@ -19,6 +18,9 @@ use std::fs::{self, DirBuilder};
 use std::io::{self, Read};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+
+/// Boots whose recordings are kept, and merged: a page's support is how many of them used it. The first five boots are recorded.
+pub const KEPT_BOOTS: usize = 5;
 
 /// The directory of all boots.
 pub(super) const HOME: &str = "/var/lib/ahead/boot";
