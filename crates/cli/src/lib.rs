@@ -17,7 +17,6 @@ mod export;
 mod import;
 mod laboratory;
 mod list;
-mod log;
 pub mod messages;
 mod missing;
 pub mod output;
@@ -31,8 +30,8 @@ pub mod tune;
 mod until;
 mod words;
 
+pub use ahead_report::log::start as start_log;
 pub use laboratory::{become_laboratory_with_own_arguments, is_help_of_laboratory};
-pub use log::start as start_log;
 
 /// The arguments by which a program of this project becomes the guardian of another one: `ahead restore --after PID START`.
 pub const GUARDIAN_ARGUMENTS: &[&str] = &["restore", "--after"];

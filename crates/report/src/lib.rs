@@ -9,10 +9,11 @@
 //!     profile ─▶ profile::page ──▶ svg::timeline, svg::page_map ──▶ html::Page
 //! ```
 //!
-//! This crate must never compute a result, read a file, print (except progress, on standard error), or make a browser load
+//! This crate must never compute a result, read a file, print (except progress and the log, on standard error), or make a browser load
 //! anything.
 
 pub mod html;
+pub mod log;
 pub mod number;
 pub mod profile;
 pub mod progress;

@@ -1,7 +1,7 @@
 //! The log: each event of `tracing` as lines on standard error, `LEVEL message`. Our events are a message each, without fields or spans, for
 //! which `tracing-subscriber` would add 50 KB to the program.
 
-use ahead_report::text::one_line;
+use crate::text::one_line;
 use std::fmt::{Debug, Write as _};
 use std::io::{IsTerminal, Write as _};
 use tracing::field::{Field, Visit};
