@@ -15,6 +15,9 @@ mod arguments;
 mod input;
 
 use ahead::Prefetcher;
+use ahead::prefetch::Options;
+use ahead_sys::descriptors;
+use ahead_sys::root::Root;
 use arguments::{Arguments, Asked};
 use std::io::{ErrorKind, Write};
 use std::path::Path;
@@ -46,12 +49,23 @@ fn replay(arguments: Arguments, began: Instant) -> ExitCode {
         Ok(profile) => profile,
         Err(error) => return failed(1, &error),
     };
-    let prefetcher = Prefetcher::new(profile).options(arguments.options(began));
+    let options = match options(&arguments, began) {
+        Ok(options) => options,
+        Err(error) => return failed(1, &error.to_string()),
+    };
+    let prefetcher = Prefetcher::new(profile).options(options);
     prefetcher.reserve_descriptors();
     match prefetcher.start() {
         Ok(running) => print(&account::lines(&running.finish())),
         Err(error) => failed(1, &error.to_string()),
     }
+}
+
+/// With a root directory, /proc may be moved into it meanwhile, and this process stays outside.
+fn options(arguments: &Arguments, began: Instant) -> ahead_sys::Result<Options> {
+    let Some(root) = &arguments.root else { return Ok(arguments.options(began)) };
+    descriptors::keep_directory()?;
+    Ok(Options { root: Root::at(root)?, ..arguments.options(began) })
 }
 
 /// Standard error may be closed: then the message has no reader.

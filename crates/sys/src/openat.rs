@@ -12,12 +12,12 @@
 //! Opening an `O_PATH` handle has no side effect: no FIFO blocks, no tape rewinds. The file that is reopened is the file that
 //! was checked, however often another process renames files in between.
 
-use crate::{Error, Result};
+use crate::{Error, Result, descriptors};
 use ahead_model::DeviceNumber;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, Stat, fstat, fstatfs, open, openat, openat2};
 use rustix::io::Errno;
 use std::ffi::OsString;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -169,9 +169,8 @@ impl Handle {
         if self.block_device().is_none() {
             return Err(Error::io("open", std::io::Error::other("not a block device")));
         }
-        let link = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        open(&link, flags, Mode::empty()).map_err(|e| Error::io("open the block device for reading", e))
+        descriptors::reopen(self.fd.as_fd(), flags).map_err(|e| Error::io("open the block device for reading", e))
     }
 
     /// The magic number of the file system (`statfs`), for [`has_page_cache`].
@@ -234,13 +233,12 @@ impl Handle {
     }
 
     fn reopen_as(&self, more: OFlags) -> Result<OwnedFd> {
-        let link = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | more;
         // O_NOATIME is for the owner and root. The check saves a failed call for each file of another user.
         let user = rustix::process::geteuid();
         let first = if user.is_root() || user.as_raw() == self.stat.st_uid { flags | OFlags::NOATIME } else { flags };
-        match open(&link, first, Mode::empty()) {
-            Err(Errno::PERM) if first != flags => open(&link, flags, Mode::empty()),
+        match descriptors::reopen(self.fd.as_fd(), first) {
+            Err(Errno::PERM) if first != flags => descriptors::reopen(self.fd.as_fd(), flags),
             other => other,
         }
         .map_err(|e| Error::io("open for reading", e))
