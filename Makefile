@@ -1,6 +1,7 @@
 # What there is to do here: `make help`. The work is in scripts/, so that each step can also be run by itself.
 
-.PHONY: help install uninstall demo test soak test-again test-kernels test-restart bench bench-coldstart bench-sim embedded deb test-deb lint dist guide fuzz
+.PHONY: help install uninstall demo test soak test-again test-kernels test-restart bench bench-coldstart bench-boot bench-sim embedded deb
+.PHONY: test-deb lint dist guide fuzz
 
 export PREFIX DESTDIR
 
@@ -45,6 +46,9 @@ bench: ## Run the jobs of `ahead bench` beside fio on an emulated disk; they hav
 
 bench-coldstart: ## Measure nine real programs on emulated disks; writes docs/results
 	@bench/coldstart/run.sh
+
+bench-boot: ## Boot a Debian tree on emulated disks with and without a replay; writes docs/results/boot.md
+	@bench/boot/run.sh
 
 bench-sim: ## Measure how fast the simulator is
 	@cargo bench -q -p ahead-sim

@@ -173,6 +173,7 @@ fn replay() -> ahead::Result<Option<String>> {
     Ok(Some(match boot::replay(&signals, &messages::print)? {
         Replayed::Off(off) => format!("off: {}", off.reason()),
         Replayed::Recording => "skipped: this boot is recorded anew".into(),
+        Replayed::Early => "skipped: the initramfs has started a replay".into(),
         Replayed::NoProfile => "skipped: no boot is recorded yet".into(),
         Replayed::Done(path, account) => format!("{}: {}", path.display(), crate::account::line(&account)),
     }))
