@@ -45,13 +45,14 @@ fn replay(arguments: Arguments, began: Instant) -> ExitCode {
     if !Path::new(DESCRIPTORS).is_dir() {
         return failed(UNAVAILABLE, &format!("{DESCRIPTORS} is missing: mount /proc first (mount -t proc proc /proc)"));
     }
-    let profile = match input::load(&arguments.profile) {
-        Ok(profile) => profile,
-        Err(error) => return failed(1, &error),
-    };
+    // Before the profile is read from a slow disk: an initramfs may hand the root over meanwhile.
     let options = match options(&arguments, began) {
         Ok(options) => options,
         Err(error) => return failed(1, &error.to_string()),
+    };
+    let profile = match input::load(&arguments.profile) {
+        Ok(profile) => profile,
+        Err(error) => return failed(1, &error),
     };
     let prefetcher = Prefetcher::new(profile).options(options);
     prefetcher.reserve_descriptors();
