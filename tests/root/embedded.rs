@@ -101,14 +101,18 @@ fn files_are_reopened_when_proc_is_gone() {
         again.arg("--mount").arg(std::env::current_exe().unwrap()).env(INSIDE, "1");
         let again = again.args(["--exact", "embedded::files_are_reopened_when_proc_is_gone"]).output().unwrap();
         let said = String::from_utf8(again.stdout).unwrap();
-        assert!(again.status.success() && said.contains("1 passed"), "{said}{}", String::from_utf8_lossy(&again.stderr));
+        assert!(
+            again.status.success() && said.contains("1 passed"),
+            "{said}{}",
+            String::from_utf8_lossy(&again.stderr)
+        );
         return;
     }
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("data");
     fs::write(&path, "content").unwrap();
     let handle = openat::handle(&path).unwrap();
-    descriptors::keep_directory().unwrap();
+    descriptors::keep_directories().unwrap();
     assert!(Command::new("umount").args(["--lazy", "/proc"]).output().unwrap().status.success());
     assert!(!Path::new("/proc/self").exists());
     let reopened = fs::File::from(handle.reopen().unwrap());

@@ -62,10 +62,10 @@ fn replay(arguments: Arguments, began: Instant) -> ExitCode {
     }
 }
 
-/// With a root directory, /proc may be moved into it meanwhile, and this process stays outside.
+/// With a root directory, /proc, /sys and /dev may be moved into it meanwhile, and this process stays outside.
 fn options(arguments: &Arguments, began: Instant) -> ahead_sys::Result<Options> {
     let Some(root) = &arguments.root else { return Ok(arguments.options(began)) };
-    descriptors::keep_directory()?;
+    descriptors::keep_directories()?;
     Ok(Options { root: Root::at(root)?, ..arguments.options(began) })
 }
 

@@ -14,7 +14,7 @@
 
 use crate::{Error, Result, descriptors};
 use ahead_model::DeviceNumber;
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, Stat, fstat, fstatfs, open, openat, openat2};
+use rustix::fs::{Mode, OFlags, ResolveFlags, Stat, fstat, fstatfs, open, openat, openat2};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -103,9 +103,12 @@ pub(crate) fn open_from(root: Option<BorrowedFd<'_>>, path: &Path) -> Result<Own
 
 fn by_openat2(root: Option<BorrowedFd<'_>>, path: &Path) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let (start, flags, resolve) = match root {
-        Some(root) => (root, flags, ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS),
-        None => (CWD, flags | OFlags::NOFOLLOW, ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS),
+    let ((start, path), flags, resolve) = match root {
+        Some(root) => ((root, path), flags, ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS),
+        None => {
+            let flags = flags | OFlags::NOFOLLOW;
+            (descriptors::start_of(path), flags, ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS)
+        }
     };
     // EAGAIN: after a concurrent rename the kernel cannot guarantee that no link was followed. Try once more.
     match openat2(start, path, flags, Mode::empty(), resolve) {
@@ -269,7 +272,7 @@ fn identity_of(stat: &Stat) -> Identity {
 /// The device node of a block device (`/dev/sda1`), named as by the kernel. In a container it may be missing.
 pub fn block_device_node(key: u64) -> Result<std::path::PathBuf> {
     let path = format!("/sys/dev/block/{}/uevent", DeviceNumber::from_key(key));
-    let text = std::fs::read_to_string(&path).map_err(|e| Error::io(format!("read {path}"), e))?;
+    let text = descriptors::read_text(Path::new(&path)).map_err(|e| Error::io(format!("read {path}"), e))?;
     let name = text.lines().find_map(|line| line.strip_prefix("DEVNAME="));
     name.map(|name| Path::new("/dev").join(name)).ok_or(Error::Parse { path: path.into(), text })
 }
@@ -362,6 +365,7 @@ pub fn list(path: &Path, goes_on: impl FnMut(usize) -> bool) -> Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::CWD;
     use std::fs;
 
     fn refused(path: &Path) -> bool {
