@@ -86,7 +86,7 @@ fn program_needs_nothing_but_its_profile_and_proc() {
     });
 }
 
-/// Set in the process that has a mount namespace of its own.
+/// Set in the process that has a separate mount namespace.
 const INSIDE: &str = "AHEAD_TEST_INSIDE";
 
 /// An initramfs moves /proc out of sight of `ahead-replay --root`. The test runs itself again in another mount namespace.
