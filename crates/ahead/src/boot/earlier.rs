@@ -188,7 +188,7 @@ mod tests {
         std::os::unix::fs::symlink("/etc/passwd", home.path().join("link")).unwrap();
         let mut found = Vec::new();
         collect(home.path(), MAX_DEPTH, &mut found);
-        assert_eq!(found, [path.clone()]);
+        assert_eq!(found, std::slice::from_ref(&path));
         assert_eq!(resident(&path), [0..5000]);
         assert!(resident(&home.path().join("link")).is_empty());
     }

@@ -20,7 +20,7 @@ use std::process::Command;
 /// What became of an observation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Learned {
-    /// `ahead` takes no part in this boot.
+    /// `ahead` leaves this boot alone.
     Off(Off),
     /// The recordings are recent and fit.
     NotNeeded,

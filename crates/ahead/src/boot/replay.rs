@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 /// What became of a replay.
 #[derive(Clone, Debug)]
 pub enum Replayed {
-    /// `ahead` takes no part in this boot.
+    /// `ahead` leaves this boot alone.
     Off(Off),
-    /// This boot is recorded anew, without replay.
+    /// This boot is recorded again, without replay.
     Recording,
     /// The hook of the initramfs has started a replay.
     Early,

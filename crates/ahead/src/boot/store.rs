@@ -56,7 +56,7 @@ impl BootStore {
     }
 
     fn below(home: &Path, root: &str, kernel: &str) -> BootStore {
-        // A release is text of whoever built the kernel.
+        // A release is any text that the builder of the kernel chose.
         let plain = |at: char| if at.is_ascii_alphanumeric() || ".+~_-".contains(at) { at } else { '_' };
         let name: String = format!("{root}-{kernel}").chars().map(plain).take(200).collect();
         BootStore { directory: home.join(name) }
