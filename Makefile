@@ -1,6 +1,7 @@
 # What there is to do here: `make help`. The work is in scripts/, so that each step can also be run by itself.
 
-.PHONY: help install uninstall demo test soak test-again test-kernels test-restart bench bench-coldstart bench-sim embedded lint dist guide fuzz
+.PHONY: help install uninstall demo test soak test-again test-kernels test-restart bench bench-coldstart bench-boot bench-sim embedded deb
+.PHONY: test-deb lint dist guide fuzz
 
 export PREFIX DESTDIR
 
@@ -15,6 +16,9 @@ uninstall: ## Remove what `make install` with the same PREFIX has installed
 
 embedded: ## Build ahead-replay, which only replays: one static file of at most 1.5 MB; another machine: scripts/embedded TARGET
 	@scripts/embedded
+
+deb: ## Build the Debian packages ahead and ahead-lab for amd64 into target/deb, and check them with lintian
+	@scripts/deb
 
 demo: ## Install what is missing, build, and show the main job on an emulated disk
 	@scripts/demo.sh
@@ -34,11 +38,17 @@ test-kernels: ## Record and replay under Debian's packaged kernels, in QEMU
 test-restart: ## Restart a Debian system in QEMU: what `ahead tune` keeps for LVM, RAID, btrfs, NFS, FUSE has to be there again
 	@scripts/kernels/restart
 
+test-deb: ## Install, boot, upgrade and purge the Debian packages in Debian 12 and 13, in containers (root, minutes)
+	@scripts/deb-test
+
 bench: ## Run the jobs of `ahead bench` beside fio on an emulated disk; they have to agree
 	@bench/fio/run
 
 bench-coldstart: ## Measure nine real programs on emulated disks; writes docs/results
 	@bench/coldstart/run.sh
+
+bench-boot: ## Boot a Debian tree on emulated disks with and without a replay; writes docs/results/boot.md
+	@bench/boot/run.sh
 
 bench-sim: ## Measure how fast the simulator is
 	@cargo bench -q -p ahead-sim

@@ -19,6 +19,9 @@ _ahead() {
             ahead,bench)
                 cmd="ahead__subcmd__bench"
                 ;;
+            ahead,boot)
+                cmd="ahead__subcmd__boot"
+                ;;
             ahead,check)
                 cmd="ahead__subcmd__check"
                 ;;
@@ -72,6 +75,66 @@ _ahead() {
                 ;;
             ahead,tune)
                 cmd="ahead__subcmd__tune"
+                ;;
+            ahead__subcmd__boot,changed)
+                cmd="ahead__subcmd__boot__subcmd__changed"
+                ;;
+            ahead__subcmd__boot,done)
+                cmd="ahead__subcmd__boot__subcmd__done"
+                ;;
+            ahead__subcmd__boot,help)
+                cmd="ahead__subcmd__boot__subcmd__help"
+                ;;
+            ahead__subcmd__boot,install)
+                cmd="ahead__subcmd__boot__subcmd__install"
+                ;;
+            ahead__subcmd__boot,observe)
+                cmd="ahead__subcmd__boot__subcmd__observe"
+                ;;
+            ahead__subcmd__boot,record)
+                cmd="ahead__subcmd__boot__subcmd__record"
+                ;;
+            ahead__subcmd__boot,remove)
+                cmd="ahead__subcmd__boot__subcmd__remove"
+                ;;
+            ahead__subcmd__boot,replay)
+                cmd="ahead__subcmd__boot__subcmd__replay"
+                ;;
+            ahead__subcmd__boot,show)
+                cmd="ahead__subcmd__boot__subcmd__show"
+                ;;
+            ahead__subcmd__boot,status)
+                cmd="ahead__subcmd__boot__subcmd__status"
+                ;;
+            ahead__subcmd__boot__subcmd__help,changed)
+                cmd="ahead__subcmd__boot__subcmd__help__subcmd__changed"
+                ;;
+            ahead__subcmd__boot__subcmd__help,done)
+                cmd="ahead__subcmd__boot__subcmd__help__subcmd__done"
+                ;;
+            ahead__subcmd__boot__subcmd__help,help)
+                cmd="ahead__subcmd__boot__subcmd__help__subcmd__help"
+                ;;
+            ahead__subcmd__boot__subcmd__help,install)
+                cmd="ahead__subcmd__boot__subcmd__help__subcmd__install"
+                ;;
+            ahead__subcmd__boot__subcmd__help,observe)
+                cmd="ahead__subcmd__boot__subcmd__help__subcmd__observe"
+                ;;
+            ahead__subcmd__boot__subcmd__help,record)
+                cmd="ahead__subcmd__boot__subcmd__help__subcmd__record"
+                ;;
+            ahead__subcmd__boot__subcmd__help,remove)
+                cmd="ahead__subcmd__boot__subcmd__help__subcmd__remove"
+                ;;
+            ahead__subcmd__boot__subcmd__help,replay)
+                cmd="ahead__subcmd__boot__subcmd__help__subcmd__replay"
+                ;;
+            ahead__subcmd__boot__subcmd__help,show)
+                cmd="ahead__subcmd__boot__subcmd__help__subcmd__show"
+                ;;
+            ahead__subcmd__boot__subcmd__help,status)
+                cmd="ahead__subcmd__boot__subcmd__help__subcmd__status"
                 ;;
             ahead__subcmd__disk,attach)
                 cmd="ahead__subcmd__disk__subcmd__attach"
@@ -130,6 +193,9 @@ _ahead() {
             ahead__subcmd__help,bench)
                 cmd="ahead__subcmd__help__subcmd__bench"
                 ;;
+            ahead__subcmd__help,boot)
+                cmd="ahead__subcmd__help__subcmd__boot"
+                ;;
             ahead__subcmd__help,check)
                 cmd="ahead__subcmd__help__subcmd__check"
                 ;;
@@ -183,6 +249,33 @@ _ahead() {
                 ;;
             ahead__subcmd__help,tune)
                 cmd="ahead__subcmd__help__subcmd__tune"
+                ;;
+            ahead__subcmd__help__subcmd__boot,changed)
+                cmd="ahead__subcmd__help__subcmd__boot__subcmd__changed"
+                ;;
+            ahead__subcmd__help__subcmd__boot,done)
+                cmd="ahead__subcmd__help__subcmd__boot__subcmd__done"
+                ;;
+            ahead__subcmd__help__subcmd__boot,install)
+                cmd="ahead__subcmd__help__subcmd__boot__subcmd__install"
+                ;;
+            ahead__subcmd__help__subcmd__boot,observe)
+                cmd="ahead__subcmd__help__subcmd__boot__subcmd__observe"
+                ;;
+            ahead__subcmd__help__subcmd__boot,record)
+                cmd="ahead__subcmd__help__subcmd__boot__subcmd__record"
+                ;;
+            ahead__subcmd__help__subcmd__boot,remove)
+                cmd="ahead__subcmd__help__subcmd__boot__subcmd__remove"
+                ;;
+            ahead__subcmd__help__subcmd__boot,replay)
+                cmd="ahead__subcmd__help__subcmd__boot__subcmd__replay"
+                ;;
+            ahead__subcmd__help__subcmd__boot,show)
+                cmd="ahead__subcmd__help__subcmd__boot__subcmd__show"
+                ;;
+            ahead__subcmd__help__subcmd__boot,status)
+                cmd="ahead__subcmd__help__subcmd__boot__subcmd__status"
                 ;;
             ahead__subcmd__help__subcmd__disk,attach)
                 cmd="ahead__subcmd__help__subcmd__disk__subcmd__attach"
@@ -275,7 +368,7 @@ _ahead() {
 
     case "${cmd}" in
         ahead)
-            opts="-h -V --help --version record run replay list forget show check import export compare restore generate bench disk papers probe sim tune help"
+            opts="-h -V --help --version record run replay list forget show check import export compare boot restore generate bench disk papers probe sim tune help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -331,6 +424,316 @@ _ahead() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__boot)
+            opts="-h -V --help --version install status record show remove replay observe done changed help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__boot__subcmd__changed)
+            opts="-h -V --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__boot__subcmd__done)
+            opts="-h -V --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__boot__subcmd__help)
+            opts="install status record show remove replay observe done changed help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__boot__subcmd__help__subcmd__changed)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__boot__subcmd__help__subcmd__done)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__boot__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__boot__subcmd__help__subcmd__install)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__boot__subcmd__help__subcmd__observe)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__boot__subcmd__help__subcmd__record)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__boot__subcmd__help__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__boot__subcmd__help__subcmd__replay)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__boot__subcmd__help__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__boot__subcmd__help__subcmd__status)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__boot__subcmd__install)
+            opts="-h -V --linger --root --program --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --linger)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --program)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__boot__subcmd__observe)
+            opts="-h -V --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__boot__subcmd__record)
+            opts="-h -V --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__boot__subcmd__remove)
+            opts="-h -V --purge --root --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__boot__subcmd__replay)
+            opts="-h -V --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__boot__subcmd__show)
+            opts="-h -V --json --all --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__boot__subcmd__status)
+            opts="-h -V --json --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 *)
                     COMPREPLY=()
                     ;;
@@ -803,7 +1206,7 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__help)
-            opts="record run replay list forget show check import export compare restore generate bench disk papers probe sim tune help"
+            opts="record run replay list forget show check import export compare boot restore generate bench disk papers probe sim tune help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -819,6 +1222,146 @@ _ahead() {
         ahead__subcmd__help__subcmd__bench)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__help__subcmd__boot)
+            opts="install status record show remove replay observe done changed"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__help__subcmd__boot__subcmd__changed)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__help__subcmd__boot__subcmd__done)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__help__subcmd__boot__subcmd__install)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__help__subcmd__boot__subcmd__observe)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__help__subcmd__boot__subcmd__record)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__help__subcmd__boot__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__help__subcmd__boot__subcmd__replay)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__help__subcmd__boot__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__help__subcmd__boot__subcmd__status)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -1371,7 +1914,7 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__record)
-            opts="-o -h -V --output --cold --precise --no-precise --runs --user --pid --cgroup --all --duration --until-output --until-port --until-file --root --any-arguments --even-if-failed --json --source --help --version"
+            opts="-o -h -V --output --cold --precise --no-precise --runs --user --pid --cgroup --all --duration --until-output --until-port --until-file --linger --root --any-arguments --even-if-failed --json --source --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1414,6 +1957,10 @@ _ahead() {
                     return 0
                     ;;
                 --until-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --linger)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -64,3 +64,20 @@ fn account_has_one_figure_per_line() {
         assert_eq!(account.contains("arrived_us "), !more.is_empty(), "{account}");
     }
 }
+
+#[test]
+fn paths_are_below_the_root() {
+    let (_guard, home) = home();
+    let (profile, data) = (home.join("p.ahead"), home.join("data"));
+    fs::write(&data, vec![1; 100_000]).unwrap();
+    let mut inside = used(&data);
+    inside.path = b"/data".into();
+    save(vec![inside], &profile);
+    let output = ahead_replay(&["--root"]).arg(&home).arg(&profile).output().unwrap();
+    let account = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && account.contains("already_resident_bytes 100000\n"), "{account}");
+    let output = ahead_replay(&[]).arg(&profile).output().unwrap();
+    assert!(String::from_utf8(output.stdout).unwrap().contains("skipped_missing_bytes 100000\n"));
+    let said = predicate::str::contains("open the root directory").and(predicate::str::contains("p.ahead"));
+    ahead_replay(&["--root"]).arg(&profile).arg(&profile).assert().code(1).stdout("").stderr(said);
+}

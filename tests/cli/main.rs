@@ -1,6 +1,7 @@
 //! The command line without privilege: one file for each command or area.
 
 mod bench;
+mod boot;
 mod circles;
 mod compare;
 mod crates;

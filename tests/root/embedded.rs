@@ -3,7 +3,7 @@
 use crate::mounted::Mounted;
 use crate::reclaim::unless_reclaimed;
 use ahead_profile::{Extent, File, Profile};
-use ahead_sys::{cache, openat};
+use ahead_sys::{cache, descriptors, machine, openat};
 use ahead_undo::ProcessId;
 use assert_cmd::Command;
 use std::fs;
@@ -84,4 +84,37 @@ fn program_needs_nothing_but_its_profile_and_proc() {
         let resident = cache::resident(fs::File::open(&data).unwrap(), 0, 4 * MIB).unwrap();
         assert_eq!(resident, [ranges[1].clone(), ranges[0].clone()]);
     });
+}
+
+/// Set in the process that has a separate mount namespace.
+const INSIDE: &str = "AHEAD_TEST_INSIDE";
+
+/// An initramfs moves /proc out of sight of `ahead-replay --root`. The test runs itself again in another mount namespace.
+#[test]
+fn files_are_reopened_when_proc_is_gone() {
+    if !machine::is_root() {
+        eprintln!("skipped: needs root");
+        return;
+    }
+    if std::env::var_os(INSIDE).is_none() {
+        let mut again = Command::new("unshare");
+        again.arg("--mount").arg(std::env::current_exe().unwrap()).env(INSIDE, "1");
+        let again = again.args(["--exact", "embedded::files_are_reopened_when_proc_is_gone"]).output().unwrap();
+        let said = String::from_utf8(again.stdout).unwrap();
+        assert!(
+            again.status.success() && said.contains("1 passed"),
+            "{said}{}",
+            String::from_utf8_lossy(&again.stderr)
+        );
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("data");
+    fs::write(&path, "content").unwrap();
+    let handle = openat::handle(&path).unwrap();
+    descriptors::keep_directories().unwrap();
+    assert!(Command::new("umount").args(["--lazy", "/proc"]).output().unwrap().status.success());
+    assert!(!Path::new("/proc/self").exists());
+    let reopened = fs::File::from(handle.reopen().unwrap());
+    assert_eq!(std::io::read_to_string(reopened).unwrap(), "content");
 }

@@ -22,13 +22,15 @@ mod store;
 mod units;
 
 #[cfg(feature = "observe")]
+mod earlier;
+#[cfg(feature = "observe")]
 mod learning;
 
 pub use conditions::{Circumstances, Off};
-pub use decision::{DEFAULT_STALE_PERCENT, KEPT_BOOTS, Reason as RecordReason};
+pub use decision::{DEFAULT_STALE_PERCENT, Reason as RecordReason};
 #[cfg(feature = "observe")]
 pub use learning::{Learned, end_observation, observe};
-pub use replay::{Replayed, replay};
+pub use replay::{Replayed, read_own_program, replay};
 pub use status::{Status, status};
-pub use store::{BootStore, State};
+pub use store::{BootStore, KEPT_BOOTS, State};
 pub use units::{Installation, UNITS, install, is_installed, remove};

@@ -172,7 +172,8 @@ fn replay() -> ahead::Result<Option<String>> {
     let signals = Signals::take()?;
     Ok(Some(match boot::replay(&signals, &messages::print)? {
         Replayed::Off(off) => format!("off: {}", off.reason()),
-        Replayed::Recording => "skipped: this boot is recorded anew".into(),
+        Replayed::Recording => "skipped: this boot is recorded again".into(),
+        Replayed::Early => "skipped: the initramfs has started a replay".into(),
         Replayed::NoProfile => "skipped: no boot is recorded yet".into(),
         Replayed::Done(path, account) => format!("{}: {}", path.display(), crate::account::line(&account)),
     }))

@@ -23,6 +23,7 @@ Options:
       --budget SIZE     Prefetch at most this much, as in 20M [default: half of the available memory]
       --deadline TIME   Give up after this time, as in 30s
       --priority CLASS  normal: as any program; idle: after the reads of all other programs [default: normal]
+      --root DIR        The paths of the profile are below this directory, as in an initramfs
   -h, --help            Print help
   -V, --version         Print version
 ";
@@ -43,6 +44,8 @@ pub enum Asked {
 pub struct Arguments {
     /// The profile.
     pub profile: PathBuf,
+    /// The directory below which the paths of the profile are.
+    pub root: Option<PathBuf>,
     low_memory: bool,
     wait: bool,
     budget_bytes: Option<u64>,
@@ -80,6 +83,7 @@ pub fn parse(mut parser: Parser) -> Result<Asked, lexopt::Error> {
             Arg::Long("budget") => arguments.budget_bytes = Some(value(&mut parser, "--budget", parse_size_with_unit)?),
             Arg::Long("deadline") => arguments.deadline = Some(value(&mut parser, "--deadline", parse_time)?),
             Arg::Long("priority") => arguments.priority = value(&mut parser, "--priority", parse_priority)?,
+            Arg::Long("root") => arguments.root = Some(parser.value()?.into()),
             Arg::Short('h') | Arg::Long("help") => return Ok(Asked::Text(HELP)),
             Arg::Short('V') | Arg::Long("version") => return Ok(Asked::Text(VERSION)),
             Arg::Value(path) if profile.is_none() => profile = Some(path.into()),
@@ -133,6 +137,12 @@ mod tests {
     }
 
     #[test]
+    fn root_is_a_directory_by_its_path() {
+        let Ok(Asked::Replay(arguments)) = parse(Parser::from_args(["--root", "/root", "p"])) else { panic!() };
+        assert_eq!((arguments.root, arguments.profile), (Some("/root".into()), "p".into()));
+    }
+
+    #[test]
     fn mistakes_name_the_argument() {
         for (arguments, expected) in [
             (&[][..], "no PROFILE is given"),
@@ -142,6 +152,7 @@ mod tests {
             (&["--budget", "4096", "a"], "--budget: \"4096\" has no unit"),
             (&["--deadline", "soon", "a"], "--deadline: \"soon\" is not a time"),
             (&["--priority", "high", "a"], "--priority: \"high\" is not a priority; write normal or idle"),
+            (&["a", "--root"], "missing argument for option '--root'"),
             (&["--wait=yes", "a"], "unexpected argument for option '--wait'"),
         ] {
             let why = parsed(arguments).unwrap_err();

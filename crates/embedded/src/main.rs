@@ -15,6 +15,9 @@ mod arguments;
 mod input;
 
 use ahead::Prefetcher;
+use ahead::prefetch::Options;
+use ahead_sys::descriptors;
+use ahead_sys::root::Root;
 use arguments::{Arguments, Asked};
 use std::io::{ErrorKind, Write};
 use std::path::Path;
@@ -42,16 +45,28 @@ fn replay(arguments: Arguments, began: Instant) -> ExitCode {
     if !Path::new(DESCRIPTORS).is_dir() {
         return failed(UNAVAILABLE, &format!("{DESCRIPTORS} is missing: mount /proc first (mount -t proc proc /proc)"));
     }
+    // Before the profile is read from a slow disk: an initramfs may hand the root over meanwhile.
+    let options = match options(&arguments, began) {
+        Ok(options) => options,
+        Err(error) => return failed(1, &error.to_string()),
+    };
     let profile = match input::load(&arguments.profile) {
         Ok(profile) => profile,
         Err(error) => return failed(1, &error),
     };
-    let prefetcher = Prefetcher::new(profile).options(arguments.options(began));
+    let prefetcher = Prefetcher::new(profile).options(options);
     prefetcher.reserve_descriptors();
     match prefetcher.start() {
         Ok(running) => print(&account::lines(&running.finish())),
         Err(error) => failed(1, &error.to_string()),
     }
+}
+
+/// With a root directory, /proc, /sys and /dev may be moved into it meanwhile, and this process stays outside.
+fn options(arguments: &Arguments, began: Instant) -> ahead_sys::Result<Options> {
+    let Some(root) = &arguments.root else { return Ok(arguments.options(began)) };
+    descriptors::keep_directories()?;
+    Ok(Options { root: Root::at(root)?, ..arguments.options(began) })
 }
 
 /// Standard error may be closed: then the message has no reader.

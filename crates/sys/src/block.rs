@@ -2,7 +2,7 @@
 //!
 //! Settings are files under `/sys/block/NAME/queue`. `ahead_undo::set_file_for` changes them: it writes a note first and
 //! restores the old value.
-use crate::{Error, Result};
+use crate::{Error, Result, descriptors};
 use ahead_model::DeviceNumber;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -30,7 +30,7 @@ pub fn device_number(node: &Path) -> Result<DeviceNumber> {
 /// The size of a block device. Unit: bytes.
 pub fn size_bytes(device: DeviceNumber) -> Result<u64> {
     let path = PathBuf::from(format!("/sys/dev/block/{device}/size"));
-    let text = fs::read_to_string(&path).map_err(|e| Error::io(format!("read {}", path.display()), e))?;
+    let text = descriptors::read_text(&path).map_err(|e| Error::io(format!("read {}", path.display()), e))?;
     let sectors: Option<u64> = text.trim().parse().ok();
     sectors.and_then(|n| n.checked_mul(SECTOR_BYTES)).ok_or(Error::Parse { path, text })
 }
@@ -43,15 +43,15 @@ pub fn queue_file(device: DeviceNumber, setting: &str) -> PathBuf {
 /// A queue setting of a disk, or of the disk of a partition. For a setting with alternatives (`none [mq-deadline]`): the
 /// selected one. `None`: the device is neither.
 pub fn disk_setting(device: DeviceNumber, setting: &str) -> Option<String> {
-    let own = fs::canonicalize(format!("/sys/dev/block/{device}")).ok()?;
-    // A partition has no queue. Its directory lies in the directory of its disk.
-    let files = [own.join("queue").join(setting), own.parent()?.join("queue").join(setting)];
+    // A partition has no queue. Its directory lies in the directory of its disk; the kernel resolves the link before "..".
+    let own = Path::new("/sys/dev/block").join(device.to_string());
+    let files = [own.join("queue").join(setting), own.join("../queue").join(setting)];
     files.iter().find_map(|file| read_setting(file).ok())
 }
 
 /// The value of a setting in sysfs, without the newline. For a setting with alternatives (`none [mq-deadline]`): the selected one.
 pub fn read_setting(path: &Path) -> Result<String> {
-    let text = fs::read_to_string(path).map_err(|e| Error::io(format!("read {}", path.display()), e))?;
+    let text = descriptors::read_text(path).map_err(|e| Error::io(format!("read {}", path.display()), e))?;
     let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(word, _)| word);
     Ok(chosen.unwrap_or(&text).trim().to_owned())
 }

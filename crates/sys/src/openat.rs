@@ -12,12 +12,12 @@
 //! Opening an `O_PATH` handle has no side effect: no FIFO blocks, no tape rewinds. The file that is reopened is the file that
 //! was checked, however often another process renames files in between.
 
-use crate::{Error, Result};
+use crate::{Error, Result, descriptors};
 use ahead_model::DeviceNumber;
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, Stat, fstat, fstatfs, open, openat, openat2};
+use rustix::fs::{Mode, OFlags, ResolveFlags, Stat, fstat, fstatfs, open, openat, openat2};
 use rustix::io::Errno;
 use std::ffi::OsString;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -103,9 +103,12 @@ pub(crate) fn open_from(root: Option<BorrowedFd<'_>>, path: &Path) -> Result<Own
 
 fn by_openat2(root: Option<BorrowedFd<'_>>, path: &Path) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let (start, flags, resolve) = match root {
-        Some(root) => (root, flags, ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS),
-        None => (CWD, flags | OFlags::NOFOLLOW, ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS),
+    let ((start, path), flags, resolve) = match root {
+        Some(root) => ((root, path), flags, ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS),
+        None => {
+            let flags = flags | OFlags::NOFOLLOW;
+            (descriptors::start_of(path), flags, ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS)
+        }
     };
     // EAGAIN: after a concurrent rename the kernel cannot guarantee that no link was followed. Try once more.
     match openat2(start, path, flags, Mode::empty(), resolve) {
@@ -169,9 +172,8 @@ impl Handle {
         if self.block_device().is_none() {
             return Err(Error::io("open", std::io::Error::other("not a block device")));
         }
-        let link = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        open(&link, flags, Mode::empty()).map_err(|e| Error::io("open the block device for reading", e))
+        descriptors::reopen(self.fd.as_fd(), flags).map_err(|e| Error::io("open the block device for reading", e))
     }
 
     /// The magic number of the file system (`statfs`), for [`has_page_cache`].
@@ -234,13 +236,12 @@ impl Handle {
     }
 
     fn reopen_as(&self, more: OFlags) -> Result<OwnedFd> {
-        let link = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | more;
         // O_NOATIME is for the owner and root. The check saves a failed call for each file of another user.
         let user = rustix::process::geteuid();
         let first = if user.is_root() || user.as_raw() == self.stat.st_uid { flags | OFlags::NOATIME } else { flags };
-        match open(&link, first, Mode::empty()) {
-            Err(Errno::PERM) if first != flags => open(&link, flags, Mode::empty()),
+        match descriptors::reopen(self.fd.as_fd(), first) {
+            Err(Errno::PERM) if first != flags => descriptors::reopen(self.fd.as_fd(), flags),
             other => other,
         }
         .map_err(|e| Error::io("open for reading", e))
@@ -271,7 +272,7 @@ fn identity_of(stat: &Stat) -> Identity {
 /// The device node of a block device (`/dev/sda1`), named as by the kernel. In a container it may be missing.
 pub fn block_device_node(key: u64) -> Result<std::path::PathBuf> {
     let path = format!("/sys/dev/block/{}/uevent", DeviceNumber::from_key(key));
-    let text = std::fs::read_to_string(&path).map_err(|e| Error::io(format!("read {path}"), e))?;
+    let text = descriptors::read_text(Path::new(&path)).map_err(|e| Error::io(format!("read {path}"), e))?;
     let name = text.lines().find_map(|line| line.strip_prefix("DEVNAME="));
     name.map(|name| Path::new("/dev").join(name)).ok_or(Error::Parse { path: path.into(), text })
 }
@@ -364,6 +365,7 @@ pub fn list(path: &Path, goes_on: impl FnMut(usize) -> bool) -> Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::CWD;
     use std::fs;
 
     fn refused(path: &Path) -> bool {

@@ -15,7 +15,7 @@ pub struct Circumstances {
     pub saves_power: bool,
 }
 
-/// Why `ahead` takes no part in a boot.
+/// Why `ahead` leaves a boot alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Off {
     /// `ahead=off` on the kernel's command line.
@@ -57,13 +57,13 @@ impl Circumstances {
                 .map(str::to_owned)
                 .collect(),
             in_container,
-            // systemd passes nothing of its own environment on.
+            // systemd does not pass its environment on.
             container_permitted: read("/proc/1/environ").split('\0').any(|variable| variable == PERMISSION),
             saves_power: read(POWER_PROFILE).trim() == "low-power",
         }
     }
 
-    /// Why `ahead` takes no part; `None`: it does.
+    /// Why `ahead` leaves this boot alone; `None`: it does not.
     pub fn off(&self) -> Option<Off> {
         if self.last_setting() == Some("off") {
             Some(Off::CommandLine)

@@ -1,16 +1,13 @@
 //! Whether this boot is recorded.
 
 use super::Circumstances;
-use super::store::State;
-
-/// Boots whose recordings are kept, and merged: a page's support is how many of them used it. The first five boots are recorded.
-pub const KEPT_BOOTS: usize = 5;
+use super::store::{KEPT_BOOTS, State};
 
 /// A boot is recorded again when more than this share of the profile was stale at the last replay, percent. An upgrade of some packages
 /// changes a few percent; a new release of a distribution nearly everything.
 pub const DEFAULT_STALE_PERCENT: u32 = 10;
 
-/// A boot is recorded at least every so many boots, because programs change what they read without a new version.
+/// The longest interval between recorded boots, in boots, because programs change what they read without a new version.
 const EVERY_BOOTS: u32 = 10;
 
 /// Why a boot is recorded.
@@ -22,7 +19,7 @@ pub enum Reason {
     FewRecordings,
     /// Packages were changed since the last recording.
     PackagesChanged,
-    /// So many percent of the profile were stale at the last replay.
+    /// The share of the profile that was stale at the last replay, percent.
     Stale(u32),
     /// The last recording is many boots old.
     Old,

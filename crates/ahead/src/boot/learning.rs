@@ -1,6 +1,7 @@
 //! The observation of a boot, from the start of PID 1's first services until the machine is idle.
 
 use super::decision::{DEFAULT_STALE_PERCENT, Reason, reason_to_record};
+use super::earlier::Earlier;
 use super::replay::{last_account, stale_percent};
 use super::store::{BootStore, State};
 use super::{Circumstances, Off};
@@ -12,13 +13,15 @@ use ahead_model::sorting;
 use ahead_process::Signals;
 use ahead_profile::{Milestone, MilestoneKind, Profile};
 use ahead_undo::home;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
 
 /// What became of an observation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Learned {
-    /// `ahead` takes no part in this boot.
+    /// `ahead` leaves this boot alone.
     Off(Off),
     /// The recordings are recent and fit.
     NotNeeded,
@@ -49,11 +52,15 @@ pub fn observe(signals: &Signals, notify: Notify<'_>) -> Result<Learned> {
         // The early boot has a root that is not yet writable: the state is saved when the boot is done.
         return Ok(Learned::NotNeeded);
     };
+    let earlier = Earlier::now();
     let recorder = Recorder { starts_cold: true, ..Recorder::default() };
     let recording = recorder.observe(&Scope::Everything, signals, notify)?;
     let Ok(done) = std::fs::read_to_string(DONE) else { return Ok(Learned::Interrupted) };
     let mut profile = recording.profile;
     let reached_us = done.trim().parse().unwrap_or(0);
+    // In a container, files of the host are mounted one by one: the host's metadata does not belong to this boot.
+    profile.metadata.retain(|metadata| Path::new(OsStr::from_bytes(&metadata.mount_point)).is_dir());
+    profile = earlier.add_to(profile)?;
     mark_ready(&mut profile, reached_us, recording.started_ns / 1000);
     let (files, bytes) = (profile.files.len(), profile.data_bytes());
     let alone = reason == Reason::Requested;

@@ -7,17 +7,21 @@ use crate::notify::Notify;
 use crate::prefetch::{Account, HeadStart, Options, PrefetchProcess, Priority, ProfileFile, Reason, Request, Skipped};
 use crate::{Error, Result, output};
 use ahead_process::Signals;
+use ahead_sys::cache;
 use ahead_undo::home;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// What became of a replay.
 #[derive(Clone, Debug)]
 pub enum Replayed {
-    /// `ahead` takes no part in this boot.
+    /// `ahead` leaves this boot alone.
     Off(Off),
-    /// This boot is recorded anew, without replay.
+    /// This boot is recorded again, without replay.
     Recording,
+    /// The hook of the initramfs has started a replay.
+    Early,
     /// There is no profile for this root.
     NoProfile,
     /// The profile was prefetched.
@@ -26,6 +30,9 @@ pub enum Replayed {
 
 /// The longest replay. A boot from the slowest disk takes as long without one.
 const DEADLINE: Duration = Duration::from_secs(120);
+
+/// The hook of an initramfs creates it: `/run` stays when the root is handed over.
+const EARLY: &str = "/run/ahead-replayed-early";
 
 /// The account of the last replay: read when the boot is done.
 pub(super) const ACCOUNT: &str = "/run/ahead/boot-replay.json";
@@ -42,6 +49,9 @@ pub fn replay(signals: &Signals, notify: Notify<'_>) -> Result<Replayed> {
     let store = BootStore::here();
     if circumstances.asks_for_recording() || store.state().requested {
         return Ok(Replayed::Recording);
+    }
+    if Path::new(EARLY).exists() {
+        return Ok(Replayed::Early);
     }
     let Some(profile) = store.profile_to_replay() else { return Ok(Replayed::NoProfile) };
     let request = Request {
@@ -70,6 +80,18 @@ pub fn replay(signals: &Signals, notify: Notify<'_>) -> Result<Replayed> {
     // Without it the boot is recorded a little too seldom.
     keep(&account).unwrap_or_else(|error| notify(&error.to_string()));
     Ok(Replayed::Done(profile, Box::new(account)))
+}
+
+/// The smallest limit of one read-ahead call, bytes: the classic window.
+const CHUNK_BYTES: usize = 128 << 10;
+
+/// Reads the program of this process ahead, in a few large requests. Without an effect where that is not possible.
+pub fn read_own_program() {
+    let Ok(program) = File::open("/proc/self/exe") else { return };
+    let length_bytes = program.metadata().map_or(0, |metadata| metadata.len());
+    for at in (0..length_bytes).step_by(CHUNK_BYTES) {
+        let _ = cache::read_ahead(&program, at, CHUNK_BYTES as u64);
+    }
 }
 
 fn not_answering(profile: &Path) -> Error {

@@ -8,7 +8,6 @@
 //!
 //! ROOT is the UUID of the root file system. Numbers order the recordings, not dates: the clock may be wrong until it is set.
 
-use super::decision::KEPT_BOOTS;
 use crate::error::IoContext;
 use crate::{Result, output};
 use ahead_profile::Profile;
@@ -19,6 +18,9 @@ use std::fs::{self, DirBuilder};
 use std::io::{self, Read};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+
+/// Boots whose recordings are kept, and merged: a page's support is how many of them used it. The first five boots are recorded.
+pub const KEPT_BOOTS: usize = 5;
 
 /// The directory of all boots.
 pub(super) const HOME: &str = "/var/lib/ahead/boot";
@@ -56,7 +58,7 @@ impl BootStore {
     }
 
     fn below(home: &Path, root: &str, kernel: &str) -> BootStore {
-        // A release is text of whoever built the kernel.
+        // A release is any text that the builder of the kernel chose.
         let plain = |at: char| if at.is_ascii_alphanumeric() || ".+~_-".contains(at) { at } else { '_' };
         let name: String = format!("{root}-{kernel}").chars().map(plain).take(200).collect();
         BootStore { directory: home.join(name) }
@@ -209,14 +211,14 @@ mod tests {
         assert_eq!(store.directory().parent(), Some(home.path()));
         assert_eq!(store.state(), State::default());
         for boot in 0..8u64 {
-            store.add(recording(&[0, 10 + boot], 1000 - boot), false).unwrap();
+            store.add(recording(&[0, 10 + 2 * boot], 1000 - boot), false).unwrap();
         }
         assert_eq!(store.recordings(), [4, 5, 6, 7, 8]);
         let merged = ahead_profile::load(&store.profile_path()).unwrap();
         let support: Vec<(u64, u32)> =
             merged.files[0].extents.iter().map(|extent| (extent.offset_bytes / 4096, extent.runs)).collect();
         assert_eq!((merged.recording.runs, merged.recording.created_unix_s), (5, 993));
-        assert!(support.contains(&(0, 5)) && support.contains(&(17, 1)) && !support.contains(&(12, 1)), "{support:?}");
+        assert!(support.contains(&(0, 5)) && support.contains(&(24, 1)) && !support.contains(&(14, 1)), "{support:?}");
         store.add(recording(&[3], 5), true).unwrap();
         assert_eq!(store.recordings(), [9]);
     }

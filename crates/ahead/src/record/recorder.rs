@@ -294,7 +294,8 @@ impl Recorder {
         drop(guards);
         let was_single = single_faults.as_ref().is_some_and(SingleFaults::holds);
         drop(single_faults);
-        drop(own);
+        // The page cache is what a recording by residency evaluates: another cold recording would evict it.
+        let own = own.filter(|_| observer.is_upper_bound());
         let run = Run {
             command: words,
             directory: working_directory(),
@@ -307,7 +308,9 @@ impl Recorder {
             precise,
             single_faults: was_single,
         };
-        evaluate(observer, run, switched_on, setup, finished, signals, notify)
+        let recorded = evaluate(observer, run, switched_on, setup, finished, signals, notify);
+        drop(own);
+        recorded
     }
 
     /// Switches read-ahead off if that is requested, or possible in a cold recording. `None`: it stays on.
