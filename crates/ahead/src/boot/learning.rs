@@ -2,11 +2,12 @@
 
 use super::decision::{DEFAULT_STALE_PERCENT, Reason, reason_to_record};
 use super::earlier::Earlier;
-use super::replay::{last_account, stale_percent};
+use super::replay::last_account;
 use super::store::{BootStore, State};
 use super::{Circumstances, Off};
 use crate::error::IoContext;
 use crate::notify::Notify;
+use crate::prefetch::{self, Account, Skipped};
 use crate::record::{Recorder, Scope};
 use crate::{Result, output};
 use ahead_model::sorting;
@@ -111,6 +112,19 @@ fn target_reached_us() -> Option<u64> {
     String::from_utf8(shown.stdout).ok()?.trim().parse().ok()
 }
 
+/// The share of the profile that no longer fits, percent, rounded up: changed and missing files.
+fn stale_percent(account: &Account) -> u32 {
+    let skipped = |skipped: &Skipped| skipped.bytes;
+    let missing = account.skipped.get(&prefetch::Reason::Missing).map_or(0, skipped);
+    let all = account.issued_bytes.saturating_sub(account.bridged_bytes)
+        + account.already_resident_bytes
+        + account.stale_bytes
+        + account.failed_bytes
+        + account.skipped.values().map(skipped).sum::<u64>();
+    let stale = (account.stale_bytes + missing).min(all);
+    if all == 0 { 0 } else { (u128::from(stale) * 100).div_ceil(u128::from(all)) as u32 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -123,5 +137,15 @@ mod tests {
         assert!(profile.milestones.is_empty());
         mark_ready(&mut profile, 9_000, 5_000);
         assert_eq!((profile.milestones[0].time_us, profile.recording.duration_us), (4_000, 4_000));
+    }
+
+    #[test]
+    fn changed_and_missing_files_are_stale() {
+        let mut account = Account { issued_bytes: 120, bridged_bytes: 20, ..Account::default() };
+        assert_eq!((stale_percent(&Account::default()), stale_percent(&account)), (0, 0));
+        account.stale_bytes = 50;
+        account.skip(prefetch::Reason::Missing, 50);
+        account.skip(prefetch::Reason::OverBudget, 100);
+        assert_eq!(stale_percent(&account), 34);
     }
 }

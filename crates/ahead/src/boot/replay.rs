@@ -4,7 +4,7 @@ use super::store::BootStore;
 use super::{Circumstances, Off};
 use crate::error::IoContext;
 use crate::notify::Notify;
-use crate::prefetch::{Account, HeadStart, Options, PrefetchProcess, Priority, ProfileFile, Reason, Request, Skipped};
+use crate::prefetch::{Account, HeadStart, Options, PrefetchProcess, Priority, ProfileFile, Request};
 use crate::{Error, Result, output};
 use ahead_process::Signals;
 use ahead_sys::cache;
@@ -109,32 +109,4 @@ fn keep(account: &Account) -> Result<()> {
 /// The account of this boot's replay; `None`: there was none.
 pub(super) fn last_account() -> Option<Account> {
     serde_json::from_slice(&std::fs::read(ACCOUNT).ok()?).ok()
-}
-
-/// The share of the profile that no longer fits, percent, rounded up: changed and missing files.
-pub(super) fn stale_percent(account: &Account) -> u32 {
-    let skipped = |skipped: &Skipped| skipped.bytes;
-    let missing = account.skipped.get(&Reason::Missing).map_or(0, skipped);
-    let all = account.issued_bytes.saturating_sub(account.bridged_bytes)
-        + account.already_resident_bytes
-        + account.stale_bytes
-        + account.failed_bytes
-        + account.skipped.values().map(skipped).sum::<u64>();
-    let stale = (account.stale_bytes + missing).min(all);
-    if all == 0 { 0 } else { (u128::from(stale) * 100).div_ceil(u128::from(all)) as u32 }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn changed_and_missing_files_are_stale() {
-        let mut account = Account { issued_bytes: 120, bridged_bytes: 20, ..Account::default() };
-        assert_eq!((stale_percent(&Account::default()), stale_percent(&account)), (0, 0));
-        account.stale_bytes = 50;
-        account.skip(Reason::Missing, 50);
-        account.skip(Reason::OverBudget, 100);
-        assert_eq!(stale_percent(&account), 34);
-    }
 }
