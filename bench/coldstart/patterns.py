@@ -18,7 +18,7 @@ def pattern(name: str) -> str:
         name = re.sub(r"Cs[0-9a-zA-Z]*_(?=\d)", "Cs*_", name)
         name = re.sub(r"(?<=[A-Z\d])B[0-9a-zA-Z]*_", "B*_", name)
     name = re.sub(r"17h[0-9a-f]{16}E", "17h*E", name)
-    # A number at the end tells functions of the same name in different parts of the program apart.
+    # A number at the end distinguishes functions of the same name in different parts of the program.
     return re.sub(r"\.(llvm\.)?\d+$", ".*", name)
 
 
