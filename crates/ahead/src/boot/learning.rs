@@ -89,20 +89,16 @@ pub fn end_observation() -> Result<()> {
     }
     home::make_directory("end the observation of a boot", Path::new(home::HOME))?;
     output::replace(Path::new(DONE), format!("{}\n", target_reached_us().unwrap_or(0)).as_bytes())?;
+    let store = BootStore::here();
+    let before = store.recordings();
     let stopped = Command::new("systemctl").args(["stop", RECORD_UNIT]).status();
     stopped.what(&format!("systemctl stop {RECORD_UNIT}"))?;
     // Only now: a boot that was recorded has a new state.
-    let store = BootStore::here();
     let stale_percent = last_account().as_ref().map_or(0, stale_percent);
     let state = store.state();
-    let boots_since_recording = if was_recorded(&store) { 0 } else { state.boots_since_recording.saturating_add(1) };
+    let boots_since_recording =
+        if store.recordings() != before { 0 } else { state.boots_since_recording.saturating_add(1) };
     store.save_state(&State { boots_since_recording, stale_percent, ..state })
-}
-
-/// Whether a recording was added since the boot was done.
-fn was_recorded(store: &BootStore) -> bool {
-    let modified = |path: &Path| path.metadata().and_then(|metadata| metadata.modified()).ok();
-    modified(&store.profile_path()).zip(modified(Path::new(DONE))).is_some_and(|(profile, done)| profile >= done)
 }
 
 /// When default.target was reached, microseconds of CLOCK_MONOTONIC.
