@@ -1,242 +1,210 @@
 #!/usr/bin/env python3
-"""Boots a Debian tree on emulated disks, to its login prompt, without and with a replay: the table 1 of Opdenacker 2007.
+"""Boots Debian trees on emulated disks, to the login prompt, without and with a replay: the table 1 of Opdenacker 2007.
 
-    run.py [--models hdd,emmc,cloud] [--pairs 10] [--document docs/results/boot.md]
+    run.py [--trees minbase,services] [--models hdd,emmc,cloud] [--rounds 10] [--results FILE]
 
-Needs root, systemd-nspawn, debootstrap and a built `ahead` (AHEAD, default target/release/ahead). The tree is a Debian 12 with systemd and
-nothing else (AHEAD_CACHE, default /var/cache/ahead). It is recorded once by the units of `ahead boot install`. Then each round boots it cold
-in every way, and once warm. Time is from the start of systemd-nspawn (or of an earlier replay) to "login:".
+Needs root, systemd-nspawn, debootstrap, and built programs: AHEAD (default target/release/ahead) and AHEAD_REPLAY (`make embedded`). With
+UREADAHEAD, the path of that program, it is measured, too. A tree is a Debian 12 with systemd and what trees.py adds (AHEAD_CACHE, default
+/var/cache/ahead). Its first five boots are recorded by the units of `ahead boot install`, as on any machine. Then each round boots it cold
+in every way, and once warm. Time is from the start of systemd-nspawn, and of a replay beside it, to "login:".
+
+The results of one tree and disk replace the earlier ones in FILE (default bench/results/boot.json). table.py makes the document.
 """
 
 import argparse
 import contextlib
+import json
 import os
 import pathlib
-import pty
-import select
 import shutil
-import signal
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
 import stamp  # noqa: E402
+from machine import Machine  # noqa: E402
+from trees import TREES, run, tree  # noqa: E402
 
-SUITE = "bookworm"
-PACKAGES = "systemd,systemd-sysv,dbus,udev,libpam-systemd,login"
-PERMITTED = "AHEAD_CONTAINER=1"
-# A boot that takes longer has failed.
-LONGEST_S = 180
+# Recordings that are merged (KEPT_BOOTS in crates/ahead/src/boot/store.rs).
+RECORDED_BOOTS = 5
 # What is read beside the login is observed for so long.
-LINGER_S = 20
-WAYS = ["nothing", "whole files", "our unit", "our replay before PID 1"]
+LINGER_S = 10
+RECORD_LINK = "etc/systemd/system/sysinit.target.wants/ahead-boot-record.service"
+INIT = "/usr/lib/ahead/init"
+WAYS = ["nothing", "whole files", "ureadahead", "our unit", "our init", "our replay before PID 1", "observed", "warm"]
 
 
-def run(*command, **options):
-    options = {"check": True, "stdout": subprocess.PIPE, "text": True} | options
-    return subprocess.run([str(word) for word in command], **options)
+class Bench:
+    """One tree on one disk."""
+
+    def __init__(self, programs, home, machine):
+        self.ahead, self.replay, self.ureadahead = programs
+        self.home, self.machine = home, machine
+
+    def learn(self):
+        """The first boots, as installed; then ureadahead's. Afterwards no boot is recorded unless it is asked for."""
+        for number in range(RECORDED_BOOTS):
+            boot = self.machine.boot(permitted=True, after_s=LINGER_S + 5)
+            print(f"recorded boot {number + 1}: {boot.boot_s:.2f} s, {boot.requests} requests", file=sys.stderr)
+        directory = self.machine.directory
+        stored = next(directory.glob("var/lib/ahead/boot/*"))
+        recordings = list(stored.glob("boot-*.ahead"))
+        if len(recordings) != RECORDED_BOOTS:
+            sys.exit(f"bench-boot: {len(recordings)} of {RECORDED_BOOTS} boots were recorded: see journalctl --directory of the tree")
+        self.stored = stored / "replay.ahead"
+        # An initramfs is in memory: so are the programs and the profile that a replay before PID 1 takes from it.
+        for name, source in [("replay.ahead", self.stored), ("ahead-replay", self.replay)]:
+            shutil.copy2(source, self.home / name)
+        listed = run(self.ahead, "export", self.home / "replay.ahead", "--format", "readahead-list").stdout
+        (self.home / "files").write_text(listed)
+        self.kept_state = (stored / "state.json").read_text()
+        if self.ureadahead:
+            self.trace_with_ureadahead()
+
+    def trace_with_ureadahead(self):
+        shutil.copy2(self.ureadahead, self.home / "ureadahead")
+        command = [self.home / "ureadahead", "--quiet", "--force-trace", f"--pack-file={self.home}/pack", self.machine.directory]
+        with contextlib.ExitStack() as stack:
+            tracing = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL)
+            stack.callback(tracing.wait)
+            stack.callback(tracing.send_signal, 2)
+            self.machine.boot(after_s=LINGER_S)
+
+    def commands(self):
+        """What runs beside a boot, with the list on its standard input."""
+        directory = self.machine.directory
+        ways = {
+            "whole files": ([self.ahead, "replay", "--priority", "normal", "--root", directory, "-"], self.home / "files"),
+            "our replay before PID 1": ([self.home / "ahead-replay", "--root", directory, self.home / "replay.ahead"], None),
+        }
+        if self.ureadahead:
+            ways["ureadahead"] = ([self.home / "ureadahead", "--quiet", f"--pack-file={self.home}/pack", directory], None)
+        return ways
+
+    def boot(self, way):
+        record = self.machine.directory / RECORD_LINK
+        with contextlib.ExitStack() as stack:
+            before = None
+            if way in self.commands():
+                command, path = self.commands()[way]
+                before = (command, stack.enter_context(open(path)) if path else None)
+            options = {
+                "our unit": {"permitted": True},
+                "our init": {"permitted": True, "init": INIT},
+                # Without a replay, which is what a boot costs that is recorded for the first time.
+                "observed": {"permitted": True, "words": ["ahead=record"]},
+                "warm": {"drop": False},
+            }.get(way, {})
+            if way != "observed":
+                # The benchmark compares replays. That file is read by PID 1 only.
+                stack.callback(record.symlink_to, os.readlink(record))
+                record.unlink()
+            return self.machine.boot(before=before, **options)
+
+    def measure(self, rounds):
+        ways = [way for way in WAYS if way != "ureadahead" or self.ureadahead]
+        boots = {way: [] for way in ways}
+        for number in range(rounds):
+            for way in ways:
+                # The warm boot comes last in each round. The first boot of an observation would change the profile.
+                boots[way].append(self.boot(way))
+            print(number + 1, self.machine.model, {way: round(done[-1].boot_s, 2) for way, done in boots.items()}, file=sys.stderr)
+        return [figures(way, done) for way, done in boots.items()]
+
+    def simulated(self, disks):
+        """What a replay of the profile takes on simulated disks, seconds."""
+        took = {}
+        for disk in disks:
+            command = [self.ahead, "sim", "replay", self.home / "replay.ahead", "--disk", disk, "--priority", "normal", "--json"]
+            took[disk] = json.loads(run(*command).stdout)
+        return took
 
 
-def make_tree(cache):
-    """The tree, built once."""
-    tree = cache / f"boot-{SUITE}"
-    if not (tree / "done").exists():
-        shutil.rmtree(tree, ignore_errors=True)
-        targets = run("apt-get", "indextargets", "--format", "$(SITE) $(CODENAME) $(COMPONENT)", "Created-By: Packages").stdout
-        mirrors = [line.split()[0] for line in targets.splitlines() if line.split()[1:] == [SUITE, "main"]]
-        mirror = os.environ.get("AHEAD_MIRROR") or (mirrors[0] if mirrors else None)
-        if mirror is None:
-            sys.exit(f"run.py: apt on this machine knows no {SUITE}: set AHEAD_MIRROR to a Debian mirror's address")
-        print(f"bootstrapping {SUITE} into {tree}", file=sys.stderr)
-        run("debootstrap", "--variant=minbase", f"--include={PACKAGES}", SUITE, tree, mirror)
-        for archive in (tree / "var/cache/apt/archives").glob("*.deb"):
-            archive.unlink()
-        (tree / "etc/machine-id").write_text("")
-        (tree / "done").touch()
-    return tree
+def figures(way, boots):
+    kept = {
+        "way": way,
+        "boot_s": [round(boot.boot_s, 4) for boot in boots],
+        "target_s": [round(boot.target_s, 4) for boot in boots],
+        "idle_s": [round(boot.idle_s, 3) for boot in boots],
+        "requests": [boot.requests for boot in boots],
+        "kib": [boot.kib for boot in boots],
+    }
+    if boots[0].replay:
+        kept |= {name: [round(boot.replay[name], 4) for boot in boots] for name in boots[0].replay}
+    return kept
 
 
-class Disk:
-    """The image of the tree on an emulated disk."""
-
-    def __init__(self, ahead, image, directory, model):
-        self.ahead, self.image, self.directory, self.model = ahead, image, directory, model
-
-    def __enter__(self):
-        self.name = f"boot-{os.getpid()}"
-        run(self.ahead, "disk", "attach", self.image, "--name", self.name, "--model", self.model, "--mount", self.directory,
-            "--read-ahead-kb", 128)
-        self.device, self.node = run("findmnt", "-n", "-o", "MAJ:MIN,SOURCE", self.directory).stdout.split()
-        return self
-
-    def __exit__(self, *_):
-        run(self.ahead, "disk", "detach", self.name)
-
-    def reads(self):
-        """Requests and KiB that the disk has read."""
-        fields = pathlib.Path(f"/sys/dev/block/{self.device}/stat").read_text().split()
-        return int(fields[0]), int(fields[2]) // 2
-
-    def boot(self, permitted, drop=True, before=None, after_s=0.0):
-        """One boot: seconds to the prompt, seconds of idle processors, requests, KiB. `before`: a command that runs beside it."""
-        if drop:
-            os.sync()
-            pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
-        reads, idle, began = self.reads(), idle_s(), time.monotonic()
-        earlier = before and subprocess.Popen(before[0], stdin=before[1], stdout=subprocess.DEVNULL)
-        with console(self.command(permitted)) as (process, screen):
-            if not wait_for(process, screen, b"login:", LONGEST_S):
-                sys.exit("run.py: the tree did not boot to its login prompt")
-            took_s, idle = time.monotonic() - began, idle_s() - idle
-            after = self.reads()
-            # Nothing is waited for: the screen is read on, so that the machine does not block.
-            wait_for(process, screen, None, after_s)
-        if earlier:
-            earlier.wait()
-        return took_s, idle, after[0] - reads[0], after[1] - reads[1]
-
-    def command(self, permitted):
-        # With ahead=off systemd does not even start our program.
-        mode = [f"--setenv={PERMITTED}"] if permitted else []
-        arguments = [] if permitted else ["ahead=off"]
-        return ["systemd-nspawn", "--quiet", f"--directory={self.directory}", "--boot", "--machine=ahead-boot", "--register=no",
-                "--keep-unit", "--link-journal=no", "--console=interactive", f"--bind={self.node}",
-                "--capability=CAP_SYS_ADMIN,CAP_BPF,CAP_PERFMON", *mode, *arguments]
-
-
-def idle_s():
-    """Idle and waiting time of all processors, as the second figure of /proc/uptime."""
-    fields = pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()
-    return (int(fields[4]) + int(fields[5])) / os.sysconf("SC_CLK_TCK") / os.cpu_count()
-
-
-@contextlib.contextmanager
-def console(command):
-    """A machine on a pseudo-terminal; powered off at the end."""
-    screen, terminal = pty.openpty()
-    # nspawn's filter of system calls knows neither bpf(2) nor cachestat(2).
-    environment = os.environ | {"SYSTEMD_SECCOMP": "0"}
-    process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True, env=environment)
-    os.close(terminal)
-    try:
-        yield process, screen
-    finally:
-        process.send_signal(signal.SIGTERM)
-        wait_for(process, screen, None, 60)
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-        os.close(screen)
-
-
-def wait_for(process, screen, text, limit_s):
-    """Reads the screen until the text appears; without a text, until the machine has ended."""
-    seen, end = b"", time.monotonic() + limit_s
-    while (left := end - time.monotonic()) > 0 and process.poll() is None:
-        if select.select([screen], [], [], min(left, 0.05))[0]:
-            try:
-                seen += os.read(screen, 1 << 16)
-            except OSError:
-                break
-        if text and text in seen:
-            return True
-    return False
-
-
-def prepare(ahead, cache, home):
-    """An image with the tree and our program."""
-    tree, image, directory = make_tree(cache), home / "image", home / "mnt"
+def prepare(ahead, replay, cache, name, home):
+    """An image with the tree and our programs, as the package installs them."""
+    image, directory = home / "image", home / "mnt"
     directory.mkdir()
-    run(ahead, "disk", "create", image, "--size", "2G", "--model", "nvme", "--name", f"boot-{os.getpid()}", "--mount", directory)
-    run("cp", "-a", f"{tree}/.", directory)
-    shutil.copy2(ahead, directory / "usr/bin/ahead")
-    run(ahead, "boot", "install", "--root", directory, "--linger", f"{LINGER_S}s")
-    run(ahead, "disk", "detach", f"boot-{os.getpid()}")
+    disk = f"boot-{os.getpid()}"
+    run(ahead, "disk", "create", image, "--size", "2G", "--model", "nvme", "--name", disk, "--mount", directory)
+    try:
+        run("cp", "-a", f"{tree(cache, name)}/.", directory)
+        shutil.copy2(ahead, directory / "usr/bin/ahead")
+        own = directory / "usr/lib/ahead"
+        own.mkdir()
+        for program in [replay, ROOT / "dist/initramfs/start-replay", ROOT / "dist/initramfs/init"]:
+            shutil.copy2(program, own)
+        run(ahead, "boot", "install", "--root", directory, "--linger", f"{LINGER_S}s")
+    finally:
+        run(ahead, "disk", "detach", disk)
     return image, directory
 
 
-def earlier_replays(ahead, disk, home):
-    """The commands that run before PID 1, as the hook of an initramfs starts them, with their input."""
-    profile = next(disk.directory.glob("var/lib/ahead/boot/*/replay.ahead"))
-    kept = home / "replay.ahead"
-    shutil.copy2(profile, kept)
-    files = run(ahead, "export", kept, "--format", "readahead-list").stdout
-    (home / "files").write_text(files)
-    replay = [ahead, "replay", "--priority", "normal", "--root", disk.directory]
-    return {"whole files": ([*replay, "-"], home / "files"), "our replay before PID 1": ([*replay, kept], None)}
+def measure(programs, cache, name, model, rounds):
+    """One tree on one disk."""
+    ahead, replay, _ = programs
+    with tempfile.TemporaryDirectory(prefix="ahead-boot.", dir=os.environ.get("TMPDIR", "/var/tmp")) as disk_home, \
+            tempfile.TemporaryDirectory(prefix="ahead-boot.", dir="/dev/shm") as home:
+        image, directory = prepare(ahead, replay, cache, name, pathlib.Path(disk_home))
+        with Machine(ahead, image, directory, model) as machine:
+            bench = Bench(programs, pathlib.Path(home), machine)
+            bench.learn()
+            return {"disk": model, "ways": bench.measure(rounds), "simulated": bench.simulated([model, "nvme"])}
 
 
-def measure(ahead, cache, model, pairs):
-    """For each way its boots, and the warm ones."""
-    with tempfile.TemporaryDirectory(prefix="ahead-boot.", dir=os.environ.get("TMPDIR", "/var/tmp")) as home:
-        home = pathlib.Path(home)
-        image, directory = prepare(ahead, cache, home)
-        with Disk(ahead, image, directory, model) as disk:
-            disk.boot(True, after_s=LINGER_S + 5)
-            commands = earlier_replays(ahead, disk, home)
-            # Only the first boot is recorded: the benchmark compares replays.
-            (directory / "etc/systemd/system/sysinit.target.wants/ahead-boot-record.service").unlink()
-            boots = {way: [] for way in [*WAYS, "warm"]}
-            for _ in range(pairs):
-                for way in WAYS:
-                    command, path = commands.get(way, (None, None))
-                    with open(path or os.devnull) as listed:
-                        before = ([str(word) for word in command], listed) if command else None
-                        boots[way].append(disk.boot(way == "our unit", before=before))
-                boots["warm"].append(disk.boot(False, drop=False))
-                print(model, {way: round(done[-1][0], 2) for way, done in boots.items()}, file=sys.stderr)
-            return boots
+def keep(path, name, disk):
+    """Adds the results, or replaces earlier ones of this tree and disk."""
+    results = json.loads(path.read_text()) if path.exists() else {}
+    results |= {"commit": stamp.commit(), "date": stamp.today(), "machine": stamp.machine(), "kernel": os.uname().release}
+    trees = results.setdefault("trees", [])
+    entry = next((entry for entry in trees if entry["tree"] == name), None)
+    if entry is None:
+        entry = {"tree": name, "disks": []}
+        trees.append(entry)
+    entry["disks"] = [known for known in entry["disks"] if known["disk"] != disk["disk"]] + [disk]
+    path.write_text(json.dumps(results, indent=1) + "\n")
 
 
-def rows(model, boots):
-    base = statistics.mean(boot[0] for boot in boots["nothing"])
-    warm = statistics.mean(boot[0] for boot in boots["warm"])
-    for way, done in boots.items():
-        times, idle, requests, kib = zip(*done)
-        mean = statistics.mean(times)
-        change = "" if way == "nothing" else f"{100 * (mean / base - 1):+.1f} %"
-        recovered = f"{(base - mean) / (base - warm):.2f}" if base > warm else ""
-        deviation = statistics.stdev(times) if len(times) > 1 else 0.0
-        yield (f"| `{model}` | {way} | {mean:.3f} | {deviation:.3f} | {change} | {recovered} | {statistics.mean(idle):.3f} "
-               f"| {round(statistics.median(requests))} | {statistics.median(kib) / 1024:.1f} |")
+def program(variable, default):
+    path = pathlib.Path(os.environ.get(variable, default)).resolve()
+    if not path.exists():
+        sys.exit(f"run.py: {path}: there is no such program; build it with make bench-boot, or name it in {variable}")
+    return path
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trees", default=",".join(TREES))
     parser.add_argument("--models", default="hdd,emmc,cloud")
-    parser.add_argument("--pairs", type=int, default=10)
-    parser.add_argument("--document", type=pathlib.Path)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--results", type=pathlib.Path, default=ROOT / "bench/results/boot.json")
     options = parser.parse_args()
     if os.geteuid() != 0:
         print("run.py: it needs root (emulated disks, systemd-nspawn, dropping caches)", file=sys.stderr)
         sys.exit(77)
-    ahead = pathlib.Path(os.environ.get("AHEAD", ROOT / "target/release/ahead")).resolve()
+    ahead = program("AHEAD", ROOT / "target/release/ahead")
+    replay = program("AHEAD_REPLAY", ROOT / "target/x86_64-unknown-linux-gnu/embedded/ahead-replay")
+    ureadahead = program("UREADAHEAD", "") if os.environ.get("UREADAHEAD") else None
     cache = pathlib.Path(os.environ.get("AHEAD_CACHE", "/var/cache/ahead"))
     cache.mkdir(parents=True, exist_ok=True)
-    table = []
-    for model in options.models.split(","):
-        table += rows(model, measure(ahead, cache, model, options.pairs))
-    command = f"bench/boot/run.py --models {options.models} --pairs {options.pairs}"
-    text = "\n".join([
-        *stamp.heading("Boots", command),
-        f"A Debian 12 tree (minbase with systemd) on emulated disks, window 128 KiB, to the login prompt under systemd-nspawn; {options.pairs} "
-        "rounds, all ways in each. Recorded once by the units in the tree. Mean and standard deviation as in table 1 of Opdenacker 2007; "
-        "recovered: the share of the difference between nothing and warm. Replays before PID 1 start together with systemd-nspawn, as the "
-        "hook of an initramfs starts them.",
-        "",
-        "| disk | replay | boot, mean s | deviation | change | recovered | idle, mean s | requests | MiB |",
-        "|---|---|---|---|---|---|---|---|---|",
-        *table,
-        "",
-    ])
-    if options.document:
-        options.document.write_text(text)
-    else:
-        print(text)
+    for name in options.trees.split(","):
+        for model in options.models.split(","):
+            keep(options.results, name, measure((ahead, replay, ureadahead), cache, name, model, options.rounds))
 
 
 main()
