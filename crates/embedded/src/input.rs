@@ -35,7 +35,10 @@ pub fn load(path: &Path, nul: bool) -> Result<Input, String> {
             Err(error) => return Err(error.to_string()),
         },
     };
-    let named = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
+    let named = |why: &dyn std::fmt::Display| match path == Path::new("-") {
+        true => format!("standard input: {why}"),
+        false => format!("{}: {why}", path.display()),
+    };
     let bytes = read(path).map_err(|error| named(&error))?;
     match not_a_profile {
         Some(error) if !matches!(bytes.first(), Some(b'/' | b'#')) => Err(error.to_string()),
