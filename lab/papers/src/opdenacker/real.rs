@@ -3,6 +3,7 @@
 
 use crate::boots::{Disk, NOTHING, RealBoots, WHOLE_FILES, Way, change_percent, deviation, mean};
 use crate::{Input, Lines, Outcome};
+use ahead_report::number::count;
 
 const BOOT: &str = "-17.4 % (Ubuntu Edgy), +18.7 % (Fedora Core 6)";
 const IDLE: &str = "-23.3 % (Ubuntu Edgy), +20.2 % (Fedora Core 6)";
@@ -44,9 +45,9 @@ fn add_disk(place: &str, origin: &str, disk: &Disk, lines: &mut Lines) {
         }
     }
     let seconds = |way: &Way| {
-        let boots = way.boot_s.len();
+        let boots = count(way.boot_s.len() as u64, "boot", "boots");
         let (boot, spread) = (mean(&way.boot_s), deviation(&way.boot_s));
-        format!("{} {boot:.3} s, deviation {spread:.3} s ({boots} boots)", way.way)
+        format!("{} {boot:.3} s, deviation {spread:.3} s ({boots})", way.way)
     };
     let texts: Vec<String> = disk.ways.iter().map(seconds).collect();
     let tolerance = format!("measured: {origin}. The seconds of another system cannot be compared");
