@@ -18,7 +18,7 @@ use std::path::Path;
 /// What to prefetch.
 pub enum Input {
     /// What was recorded.
-    Profile(Profile),
+    Profile(Box<Profile>),
     /// Files that are still to be looked up.
     List(List),
 }
@@ -30,7 +30,7 @@ pub fn load(path: &Path, nul: bool) -> Result<Input, String> {
     let not_a_profile = match path == Path::new("-") || nul {
         true => None,
         false => match ahead::load(path) {
-            Ok(profile) => return Ok(Input::Profile(profile)),
+            Ok(profile) => return Ok(Input::Profile(Box::new(profile))),
             Err(error @ LoadError::Decode { source: DecodeError::NotAProfile, .. }) => Some(error),
             Err(error) => return Err(error.to_string()),
         },

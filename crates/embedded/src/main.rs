@@ -55,7 +55,7 @@ fn replay(arguments: Arguments, began: Instant) -> ExitCode {
     };
     let replayed = input::load(&arguments.file, arguments.nul).and_then(|input| {
         let replayed = match input {
-            Input::Profile(profile) => replay_profile(profile, options),
+            Input::Profile(profile) => replay_profile(*profile, options),
             Input::List(list) => replay_list(list, options, began),
         };
         replayed.map_err(|error| error.to_string())
