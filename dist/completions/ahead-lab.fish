@@ -119,6 +119,7 @@ complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_see
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from help" -f -a "finish-after" -d 'Clean up after a daemon whose start was interrupted'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand papers" -l html -d 'Write a page for each paper and an index to this directory, with the papers\' figures from our data' -r -F
+complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand papers" -l boots -d 'Show boots of real systems beside Opdenacker\'s table 1: a file that `make bench-boot` writes (bench/results/boot.json)' -r -F
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand papers" -l json -d 'Print JSON instead of text (see docs/reference/json.md)'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand papers" -l live -d 'Also run workloads against the real page cache where this is possible, on emulated disks; takes some minutes, needs root'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand papers" -s h -l help -d 'Print help (see more with \'--help\')'

@@ -1866,13 +1866,17 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__papers)
-            opts="-h -V --html --json --live --help --version"
+            opts="-h -V --html --json --live --boots --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --html)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --boots)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -14,7 +14,7 @@ fn ahead_replay(arguments: &[&str]) -> Command {
 #[test]
 fn help_and_version_go_to_standard_output() {
     let help =
-        predicate::str::contains("Usage: ahead-replay [OPTIONS] PROFILE").and(predicate::str::contains("--low-memory"));
+        predicate::str::contains("Usage: ahead-replay [OPTIONS] FILE").and(predicate::str::contains("--low-memory"));
     ahead_replay(&["--help"]).assert().success().stdout(help).stderr("");
     ahead_replay(&["-V"]).assert().success().stdout(predicate::str::starts_with("ahead-replay 0.")).stderr("");
 }
@@ -23,7 +23,7 @@ fn help_and_version_go_to_standard_output() {
 fn wrong_usage_is_one_line_and_status_2() {
     let one_line = || predicate::function(|text: &str| text.lines().count() == 1);
     for (arguments, why) in [
-        (&[][..], "no PROFILE is given"),
+        (&[][..], "no FILE is given"),
         (&["--record", "p.ahead"], "--record"),
         (&["--budget", "4096", "p.ahead"], "has no unit"),
     ] {
@@ -41,6 +41,89 @@ fn unusable_profile_is_named_with_its_problem() {
     fs::write(&profile, "no profile").unwrap();
     ahead_replay(&[]).arg(&profile).assert().code(1).stdout("").stderr(named("not an ahead profile"));
     ahead_replay(&[]).arg(&home).assert().code(1).stdout("").stderr(predicate::str::contains("a directory"));
+}
+
+/// The value of a figure; 0 if it has no line.
+fn figure(account: &str, name: &str) -> u64 {
+    let value = account.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    value.map_or(0, |value| value.parse().unwrap())
+}
+
+/// The account of a list from standard input.
+fn account_of(arguments: &[&str], list: impl Into<Vec<u8>>) -> String {
+    let output = ahead_replay(arguments).write_stdin(list).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && said.is_empty(), "{said}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn list_is_replayed_from_a_file_and_from_standard_input() {
+    let (_guard, home) = home();
+    let (list, data) = (home.join("boot.list"), home.join("data"));
+    fs::write(&data, vec![1; 100_000]).unwrap();
+    let text = format!("# exported\n{0}:0-4K\n{0}:64K-\n{0}-gone:0-8K\n{1}\n", data.display(), home.display());
+    fs::write(&list, &text).unwrap();
+    let of_file = ahead_replay(&["--wait", "--low-memory"]).arg(&list).output().unwrap();
+    let absolute = text.lines().skip(1).collect::<Vec<_>>().join("\n");
+    let nul = absolute.replace('\n', "\0");
+    for account in [
+        String::from_utf8(of_file.stdout).unwrap(),
+        account_of(&["-", "--wait"], text),
+        account_of(&["-"], absolute),
+        account_of(&["-0", "-", "--wait"], nul),
+    ] {
+        let fetched = figure(&account, "issued_bytes") + figure(&account, "already_resident_bytes");
+        assert_eq!(fetched, 4096 + 100_000 - 65_536, "{account}");
+        assert_eq!(figure(&account, "skipped_missing_bytes"), 8192, "{account}");
+    }
+}
+
+#[test]
+fn list_with_nul_bytes_is_replayed_from_a_file() {
+    let (_guard, home) = home();
+    let list = home.join("list");
+    fs::write(home.join("a\nb"), vec![1; 5000]).unwrap();
+    fs::write(&list, "a\nb\0").unwrap();
+    let output = ahead_replay(&["--null"]).current_dir(&home).arg(&list).output().unwrap();
+    let account = String::from_utf8(output.stdout).unwrap();
+    let fetched = figure(&account, "issued_bytes") + figure(&account, "already_resident_bytes");
+    assert_eq!(fetched, 5000, "{account}");
+}
+
+#[test]
+fn paths_of_a_list_are_below_the_root() {
+    let (_guard, home) = home();
+    fs::write(home.join("data"), vec![1; 100_000]).unwrap();
+    let account = account_of(&["-", "--root", home.to_str().unwrap()], "/data\n/data2:0-4K\n");
+    assert!(account.contains("already_resident_bytes 100000\n") && account.contains("skipped_missing_bytes 4096\n"));
+}
+
+#[test]
+fn empty_list_and_list_without_files_have_an_account() {
+    for list in ["", "# nothing\n", "/none\n"] {
+        let account = account_of(&["-"], list);
+        assert!(account.starts_with("requests 0\nissued_bytes 0\n") && account.contains("submitted_us "), "{account}");
+    }
+}
+
+#[test]
+fn unusable_list_is_named_with_its_line() {
+    let (_guard, home) = home();
+    let list = home.join("boot.list");
+    let named = |why: &'static str| predicate::str::contains("boot.list: ").and(predicate::str::contains(why));
+    fs::write(&list, "/a\n/b:8-8\n").unwrap();
+    ahead_replay(&[]).arg(&list).assert().code(1).stdout("").stderr(named("line 2: the range 8-8 is empty"));
+    fs::write(&list, "/a\0/b").unwrap();
+    ahead_replay(&[]).arg(&list).assert().code(1).stdout("").stderr(named("line 1: the path contains a NUL byte"));
+    // Only absolute paths and comments tell a list from a damaged profile.
+    for other in ["a\n", "", "\n/a\n"] {
+        fs::write(&list, other).unwrap();
+        ahead_replay(&[]).arg(&list).assert().code(1).stdout("").stderr(named("not an ahead profile"));
+    }
+    ahead_replay(&["-0"]).arg(&home).assert().code(1).stdout("").stderr(predicate::str::contains("not a regular file"));
+    let stdin = predicate::str::starts_with("ahead-replay: standard input: line 1: ");
+    ahead_replay(&["-"]).write_stdin("/a:5-5").assert().code(1).stdout("").stderr(stdin);
 }
 
 #[test]

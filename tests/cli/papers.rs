@@ -94,6 +94,39 @@ fn mistakes_are_reported_before_the_work() {
 }
 
 #[test]
+fn boots_of_real_systems_stand_beside_table_1() {
+    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../lab/papers/tests/boot.json");
+    let shown =
+        predicate::str::contains("live: whole files -50.0 %, our replay before PID 1 -62.5 %, warm -75.0 % (holds)")
+            .and(predicate::str::contains(
+                "real boots: x86_64, 2 CPUs, 24 GiB, Linux 6.18.44, commit ca7467d, 2026-11-24",
+            ));
+    ahead(&["opdenacker", "--boots", fixture]).assert().success().stdout(shown).stderr("");
+}
+
+#[test]
+fn unusable_boots_are_reported_before_the_work() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("boot.json");
+    let named = |why: &'static str| predicate::str::contains("boot.json: ").and(predicate::str::contains(why));
+    let refused = |path: &std::path::Path, why| {
+        let one_line = predicate::function(|text: &str| text.lines().count() == 1);
+        ahead(&["--boots"]).arg(path).assert().code(1).stdout("").stderr(one_line.and(why));
+    };
+    refused(&file, named("No such file"));
+    fs::write(&file, "{\"commit\": 7}").unwrap();
+    refused(&file, named("line 1 column 12; make bench-boot writes such a file"));
+    fs::write(&file, vec![b' '; (1 << 20) + 1]).unwrap();
+    refused(&file, named("longer than 1048576 bytes"));
+    fs::write(&file, "[".repeat(100_000)).unwrap();
+    refused(&file, named("make bench-boot writes such a file"));
+    fs::remove_file(&file).unwrap();
+    // Opening it would wait for a writer.
+    assert!(std::process::Command::new("mkfifo").arg(&file).status().unwrap().success());
+    refused(&file, named("not a regular file"));
+}
+
+#[test]
 fn without_root_the_real_page_cache_is_not_used() {
     if ahead_sys::machine::is_root() {
         eprintln!("skipped: this is root; tests/root runs these commands");

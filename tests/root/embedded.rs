@@ -86,6 +86,39 @@ fn program_needs_nothing_but_its_profile_and_proc() {
     });
 }
 
+/// Record here, `ahead export` here, replay there: the static program has the list alone.
+#[test]
+fn exported_list_brings_the_recorded_pages() {
+    unless_reclaimed(|| {
+        let Some(mut mounted) = Mounted::new("ext4") else { return };
+        let data = mounted.file("data", 4 * MIB);
+        let recorded = openat::handle(&data).unwrap().identity();
+        let ranges = [2 * MIB..3 * MIB, 0..4096];
+        let path = data.to_str().unwrap();
+        let mut profile = Profile { files: vec![used(path, &ranges, recorded)], ..Profile::default() };
+        profile.recording.runs = 1;
+        let home = tempfile::tempdir().unwrap();
+        let (saved, list) = (home.path().join("p.ahead"), home.path().join("p.list"));
+        ahead_profile::save(&profile, &saved).unwrap();
+        let export = |options: &[&str]| {
+            let mut export = Command::cargo_bin("ahead").unwrap();
+            let output = export.arg("export").arg(&saved).args(options).output().unwrap();
+            assert!(output.status.success());
+            output.stdout
+        };
+        for (options, flags) in [(&[][..], &["--low-memory", "--wait"][..]), (&["-0"], &["-0", "--wait"])] {
+            fs::write(&list, export(options)).unwrap();
+            mounted.make_cold();
+            let replayed = Command::new(program()).args(flags).arg(&list).output().unwrap();
+            let account = String::from_utf8(replayed.stdout).unwrap();
+            let figures = format!("\nissued_bytes {}\nalready_resident_bytes 0\n", MIB + 4096);
+            assert!(account.contains(&figures) && account.contains("\narrived_us "), "{account}");
+            let resident = cache::resident(fs::File::open(&data).unwrap(), 0, 4 * MIB).unwrap();
+            assert_eq!(resident, [ranges[1].clone(), ranges[0].clone()]);
+        }
+    });
+}
+
 /// Set in the process that has a separate mount namespace.
 const INSIDE: &str = "AHEAD_TEST_INSIDE";
 

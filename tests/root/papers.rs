@@ -88,3 +88,43 @@ fn pelouins_drops_are_at_his_places() {
     let homes = std::fs::read_dir("/dev/shm").unwrap().flatten();
     assert!(!homes.into_iter().any(|home| home.file_name().to_string_lossy().starts_with("ahead-papers-")));
 }
+
+/// Each statement of section 3 has a result on this kernel. Only statements that no other program's work can change are compared.
+#[test]
+fn opdenackers_system_calls_are_shown_on_this_kernel() {
+    if !machine::is_root() || !Path::new("/dev/fuse").exists() {
+        eprintln!("skipped: an emulated disk needs root and FUSE");
+        return;
+    }
+    let _alone = machine_lock::alone();
+    let output =
+        Command::cargo_bin("ahead").unwrap().args(["papers", "opdenacker", "--live", "--json"]).assert().success();
+    let lines: Value = serde_json::from_slice(&output.get_output().stdout).unwrap();
+    let verdict = |claim: &str| {
+        let line = lines.as_array().unwrap().iter().find(|line| line["claim"].as_str().unwrap().ends_with(claim));
+        line.unwrap()["live_verdict"].as_str().unwrap()
+    };
+    for claim in [
+        "readahead reads whole pages",
+        "POSIX_FADV_SEQUENTIAL",
+        "POSIX_FADV_NORMAL",
+        "POSIX_FADV_RANDOM",
+        "POSIX_FADV_WILLNEED",
+        "POSIX_FADV_WILLNEED does not block",
+        "POSIX_FADV_DONTNEED",
+        "fadvise is not binding",
+        "madvise reads pages of a mapped file, or discards them",
+    ] {
+        assert_eq!(verdict(claim), "holds", "{claim}: {lines:#}");
+    }
+    for claim in [
+        "readahead blocks until all data have been read",
+        "the readahead system call is binding",
+        "POSIX_FADV_NOREUSE",
+        "demand paging loads each page only when it is needed",
+    ] {
+        assert_eq!(verdict(claim), "differs", "{claim}: {lines:#}");
+    }
+    assert!(live(&lines, "demand paging").starts_with("16 touched pages load "));
+    assert!(live(&lines, "preloading entire files").starts_with("the start of this program loads "));
+}

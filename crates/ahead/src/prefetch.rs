@@ -105,10 +105,9 @@ impl Prefetcher {
         self
     }
 
-    /// Makes room for the descriptors of this prefetch. In a process that has only one thread yet, this is quick. Later, the kernel
-    /// waits some milliseconds each time it makes room.
+    /// Makes room for the descriptors of this prefetch, as [`reserve_descriptors`].
     pub fn reserve_descriptors(&self) {
-        descriptors::reserve(sources::most_descriptors(self.profile.files.len() + self.profile.metadata.len()));
+        reserve_descriptors(self.profile.files.len() + self.profile.metadata.len());
     }
 
     /// Starts to prefetch and returns at once. If no thread can be started and no program waits, returns when all is prefetched.
@@ -118,6 +117,12 @@ impl Prefetcher {
     pub fn start(self) -> Result<Running> {
         engine::start(self.profile, self.options).map_err(|error| Error::io("start a thread", error))
     }
+}
+
+/// Makes room for the descriptors of a prefetch of this number of files. In a process that has only one thread yet, this is quick. Later,
+/// the kernel waits some milliseconds each time it makes room.
+pub fn reserve_descriptors(files: usize) {
+    descriptors::reserve(sources::most_descriptors(files));
 }
 
 /// How to prefetch.

@@ -3,7 +3,7 @@
 use crate::messages;
 use crate::root::RootArgument;
 use ahead::lists::{self, List, Syntax};
-use ahead::prefetch::{Resolved, resolve};
+use ahead::prefetch::{Options, Resolved, resolve};
 use ahead::store::{Arguments, ProfileOutput};
 use ahead_profile::{MAX_FILE_BYTES, Profile};
 use ahead_report::number::{count, size};
@@ -65,7 +65,8 @@ impl Import {
         let list = self.parse(&bytes, &root).with_context(|| name.clone())?;
         let progress = Progress::spinner();
         progress.say(format!("looking up {}", count(list.files().len() as u64, "file", "files")));
-        let Resolved { mut profile, left_out } = resolve(list, &root, || None)?;
+        let Resolved { mut profile, left_out } =
+            resolve(list, &Options { root: root.clone(), ..Options::default() }, || false)?;
         drop(progress);
         for (reason, files) in &left_out {
             messages::print(&format!("left out: {}, {}", count(files.spans, "file", "files"), reason.name()));

@@ -10,20 +10,22 @@ use std::time::{Duration, Instant};
 const THREADS: usize = 2;
 
 const HELP: &str = "\
-Prefetch the pages of a profile, on a small machine
+Prefetch the pages of a profile or a list, on a small machine
 
-Usage: ahead-replay [OPTIONS] PROFILE
+Usage: ahead-replay [OPTIONS] FILE
 
-`ahead record` writes the profile. Returns when everything is submitted: the kernel reads on by itself. Files that differ from
-the recording, are in memory already or may not be read are skipped and counted. The account has one figure per line.
+FILE is a profile of `ahead record`, or a list as `ahead export` writes it: PATH or PATH:START-END on each line (END exclusive). A
+list begins with / or #, or is read from standard input: -. Returns when everything is submitted: the kernel reads on by itself. Files
+that differ from the recording, are in memory already or may not be read are skipped and counted. The account has one figure per line.
 
 Options:
+  -0, --null            FILE is a list whose entries end with a NUL byte
       --low-memory      Read in the order of first use, at most a quarter of the available memory, and no gaps between used ranges
       --wait            Return only when everything has arrived
       --budget SIZE     Prefetch at most this much, as in 20M [default: half of the available memory]
       --deadline TIME   Give up after this time, as in 30s
       --priority CLASS  normal: as any program; idle: after the reads of all other programs [default: normal]
-      --root DIR        The paths of the profile are below this directory, as in an initramfs
+      --root DIR        The paths are below this directory, as in an initramfs
   -h, --help            Print help
   -V, --version         Print version
 ";
@@ -42,9 +44,11 @@ pub enum Asked {
 /// The arguments of a replay.
 #[derive(Debug, Default)]
 pub struct Arguments {
-    /// The profile.
-    pub profile: PathBuf,
-    /// The directory below which the paths of the profile are.
+    /// The profile or the list; `-`: a list from standard input.
+    pub file: PathBuf,
+    /// Whether it is a list whose entries end with a NUL byte.
+    pub nul: bool,
+    /// The directory below which the paths are.
     pub root: Option<PathBuf>,
     low_memory: bool,
     wait: bool,
@@ -75,9 +79,10 @@ impl Arguments {
 /// Errors: the first mistake, for the user.
 pub fn parse(mut parser: Parser) -> Result<Asked, lexopt::Error> {
     let mut arguments = Arguments::default();
-    let mut profile = None;
+    let mut file = None;
     while let Some(argument) = parser.next()? {
         match argument {
+            Arg::Short('0') | Arg::Long("null") => arguments.nul = true,
             Arg::Long("low-memory") => arguments.low_memory = true,
             Arg::Long("wait") => arguments.wait = true,
             Arg::Long("budget") => arguments.budget_bytes = Some(value(&mut parser, "--budget", parse_size_with_unit)?),
@@ -86,11 +91,11 @@ pub fn parse(mut parser: Parser) -> Result<Asked, lexopt::Error> {
             Arg::Long("root") => arguments.root = Some(parser.value()?.into()),
             Arg::Short('h') | Arg::Long("help") => return Ok(Asked::Text(HELP)),
             Arg::Short('V') | Arg::Long("version") => return Ok(Asked::Text(VERSION)),
-            Arg::Value(path) if profile.is_none() => profile = Some(path.into()),
+            Arg::Value(path) if file.is_none() => file = Some(path.into()),
             other => return Err(other.unexpected()),
         }
     }
-    arguments.profile = profile.ok_or("no PROFILE is given")?;
+    arguments.file = file.ok_or("no FILE is given")?;
     Ok(Asked::Replay(arguments))
 }
 
@@ -133,19 +138,27 @@ mod tests {
     #[test]
     fn path_of_the_profile_may_begin_with_a_dash_after_two_dashes() {
         let Ok(Asked::Replay(arguments)) = parse(Parser::from_args(["--wait", "--", "-p"])) else { panic!() };
-        assert_eq!(arguments.profile, PathBuf::from("-p"));
+        assert_eq!(arguments.file, PathBuf::from("-p"));
+    }
+
+    #[test]
+    fn dash_is_a_file_and_null_has_two_names() {
+        for (arguments, nul) in [(&["-"][..], false), (&["-0", "-"], true), (&["--null", "-"], true)] {
+            let Ok(Asked::Replay(arguments)) = parse(Parser::from_args(arguments)) else { panic!() };
+            assert_eq!((arguments.file, arguments.nul), (PathBuf::from("-"), nul));
+        }
     }
 
     #[test]
     fn root_is_a_directory_by_its_path() {
         let Ok(Asked::Replay(arguments)) = parse(Parser::from_args(["--root", "/root", "p"])) else { panic!() };
-        assert_eq!((arguments.root, arguments.profile), (Some("/root".into()), "p".into()));
+        assert_eq!((arguments.root, arguments.file), (Some("/root".into()), "p".into()));
     }
 
     #[test]
     fn mistakes_name_the_argument() {
         for (arguments, expected) in [
-            (&[][..], "no PROFILE is given"),
+            (&[][..], "no FILE is given"),
             (&["a", "b"], "unexpected argument \"b\""),
             (&["--observe", "a"], "invalid option '--observe'"),
             (&["--budget"], "missing argument for option '--budget'"),

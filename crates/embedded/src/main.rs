@@ -1,24 +1,27 @@
-//! `ahead-replay`: prefetches the pages of a profile on a small machine, for instance from its init script.
+//! `ahead-replay`: prefetches the pages of a profile or a list on a small machine, for instance from its init script.
 //!
 //! ```text
-//!     arguments ──▶ input::load ──▶ Prefetcher: two threads ──▶ Account ──▶ one figure per line, on standard output
+//!     arguments ──▶ input::load ──▶ Profile ─────────────▶ Prefetcher: two threads ──▶ Account ──▶ one figure per line,
+//!                        └────────▶ List ──▶ lookups ──▶ Profile ──▲                               on standard output
 //! ```
 //!
 //! The program is one static file (`scripts/embedded`). It records nothing, starts no program and changes nothing on the machine. So it
 //! needs no undo, and it is built to abort on a panic: there is no program that a panic could fail.
 //!
-//! A profile, which is untrusted, comes in; pages in the page cache and an account go out. This program must never use more than two
+//! A profile or a list, which is untrusted, comes in; pages in the page cache and an account go out. This program must never use more than two
 //! threads, or need a shared library or a file of the C library at run time.
 
 mod account;
 mod arguments;
 mod input;
 
-use ahead::Prefetcher;
-use ahead::prefetch::Options;
+use ahead::lists::List;
+use ahead::prefetch::{Options, Resolved, reserve_descriptors, resolve};
+use ahead::{Account, Prefetcher, Profile};
 use ahead_sys::descriptors;
 use ahead_sys::root::Root;
 use arguments::{Arguments, Asked};
+use input::Input;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -50,16 +53,36 @@ fn replay(arguments: Arguments, began: Instant) -> ExitCode {
         Ok(options) => options,
         Err(error) => return failed(1, &error.to_string()),
     };
-    let profile = match input::load(&arguments.profile) {
-        Ok(profile) => profile,
-        Err(error) => return failed(1, &error),
-    };
+    let replayed = input::load(&arguments.file, arguments.nul).and_then(|input| {
+        let replayed = match input {
+            Input::Profile(profile) => replay_profile(*profile, options),
+            Input::List(list) => replay_list(list, options, began),
+        };
+        replayed.map_err(|error| error.to_string())
+    });
+    match replayed {
+        Ok(account) => print(&account::lines(&account)),
+        Err(why) => failed(1, &why),
+    }
+}
+
+fn replay_profile(profile: Profile, options: Options) -> ahead::Result<Account> {
     let prefetcher = Prefetcher::new(profile).options(options);
     prefetcher.reserve_descriptors();
-    match prefetcher.start() {
-        Ok(running) => print(&account::lines(&running.finish())),
-        Err(error) => failed(1, &error.to_string()),
-    }
+    Ok(prefetcher.start()?.finish())
+}
+
+/// Looks up the files of a list in one thread, and prefetches them in one thread afterwards.
+fn replay_list(list: List, options: Options, began: Instant) -> ahead::Result<Account> {
+    reserve_descriptors(list.files().len());
+    let Resolved { profile, left_out } = resolve(list, &options, || false)?;
+    let mut account = match profile.files.is_empty() {
+        // Nothing is left to read; the thread of the lookups may wait for a device, and another one would be the third.
+        true => Account { submitted_us: began.elapsed().as_micros() as u64, ..Account::default() },
+        false => Prefetcher::new(profile).options(options).start()?.finish(),
+    };
+    account.add_skipped(left_out);
+    Ok(account)
 }
 
 /// With a root directory, /proc, /sys and /dev may be moved into it meanwhile, and this process stays outside.

@@ -58,15 +58,33 @@ pub fn parse_time(text: &str) -> Result<Duration, String> {
     let trimmed = text.trim();
     let unit_at = trimmed.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(error)?;
     let (digits, unit) = trimmed.split_at(unit_at);
-    let number: f64 = digits.trim().parse().map_err(|_| error())?;
-    let seconds = match unit {
-        "us" => number / 1e6,
-        "ms" => number / 1e3,
-        "s" => number,
-        "m" => number * 60.0,
+    let unit_ns = match unit {
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        "m" => 60_000_000_000,
         _ => return Err(error()),
     };
-    Duration::try_from_secs_f64(seconds).map_err(|_| error())
+    times(digits.trim(), unit_ns).ok_or_else(error)
+}
+
+/// `1.5` times a unit, rounded down. Integers alone: a parser of floating-point numbers has tables of 10 KB. `None`: not a number, or too
+/// large.
+fn times(number: &str, unit_ns: u128) -> Option<Duration> {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if !digits(whole) || !digits(fraction) || number.len() < 1 + usize::from(number.contains('.')) {
+        return None;
+    }
+    let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+    // Each digit has a tenth of the weight of the one before it.
+    let parts = fraction.bytes().scan(unit_ns * 1_000_000_000, |weight, digit| {
+        *weight /= 10;
+        Some(*weight * u128::from(digit - b'0'))
+    });
+    let all_ns = u128::from(whole) * unit_ns + parts.sum::<u128>() / 1_000_000_000;
+    let seconds = u64::try_from(all_ns / 1_000_000_000).ok()?;
+    Some(Duration::new(seconds, (all_ns % 1_000_000_000) as u32))
 }
 
 #[cfg(test)]
@@ -111,7 +129,28 @@ mod tests {
     fn times_have_units() {
         assert_eq!(parse_time("8ms"), Ok(Duration::from_millis(8)));
         assert_eq!(parse_time("1.5s"), Ok(Duration::from_millis(1500)));
-        for bad in ["", "8", "ms", "-1s", "1e400s", "5 parsecs"] {
+        assert_eq!(parse_time("0.000001s"), Ok(Duration::from_micros(1)));
+        assert_eq!(parse_time("0.1m"), Ok(Duration::from_secs(6)));
+        assert_eq!(
+            (parse_time(".5ms"), parse_time("2.s")),
+            (Ok(Duration::from_micros(500)), Ok(Duration::from_secs(2)))
+        );
+        assert_eq!(parse_time("18446744073709551615.5s"), Ok(Duration::new(u64::MAX, 500_000_000)));
+        assert_eq!(parse_time("0.0015us"), Ok(Duration::from_nanos(1)));
+        assert_eq!(parse_time("1.99999999999999999999999999999999999999999s"), Ok(Duration::from_nanos(1_999_999_999)));
+        for bad in [
+            "",
+            "8",
+            "ms",
+            "-1s",
+            "1e400s",
+            "5 parsecs",
+            ".s",
+            "1.2.3s",
+            "1,5s",
+            "99999999999999999999s",
+            "9999999999999999999m",
+        ] {
             assert!(parse_time(bad).is_err(), "{bad}");
         }
     }

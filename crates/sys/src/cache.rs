@@ -226,6 +226,13 @@ pub fn read_ahead(fd: impl AsFd, offset_bytes: u64, length_bytes: u64) -> Result
     fadvise(fd, offset_bytes, Some(length), Advice::WillNeed).map_err(|e| Error::io("read ahead", e))
 }
 
+/// `readahead(2)` itself. [`read_ahead`] does the same, also for block devices.
+pub fn readahead_call(fd: impl AsFd, offset_bytes: u64, length_bytes: u64) -> Result<()> {
+    // SAFETY: the call takes three numbers.
+    let failed = unsafe { libc::readahead(fd.as_fd().as_raw_fd(), offset_bytes as i64, length_bytes as usize) } != 0;
+    if failed { Err(Error::io("readahead", std::io::Error::last_os_error())) } else { Ok(()) }
+}
+
 /// Disables the kernel's read-ahead for this open file: later reads load exactly the requested pages.
 pub fn exact_reads(fd: impl AsFd) -> Result<()> {
     fadvise(fd, 0, None, Advice::Random).map_err(|e| Error::io("advise random access", e))
@@ -310,6 +317,14 @@ mod tests {
             assert!(wait_for(&file, at).unwrap());
         }
         assert_eq!(present(&file, 0, 4 * MIB).unwrap(), [MIB..MIB + 65_536, 2 * MIB..2 * MIB + 4096]);
+    }
+
+    #[test]
+    fn readahead_loads_whole_pages() {
+        let Some(file) = cold_file(MIB) else { return };
+        readahead_call(&file, 5000, 4000).unwrap();
+        assert_eq!(resident(&file, 0, MIB).unwrap(), [4096..12_288]);
+        assert!(readahead_call(File::open("/").unwrap(), 0, 4096).is_err());
     }
 
     #[test]

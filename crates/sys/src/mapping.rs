@@ -8,6 +8,7 @@ mod sigbus;
 use crate::{Error, Result};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise};
+use std::ops::Range;
 use std::os::fd::AsFd;
 
 /// A file that is mapped for reading. A page that cannot be read (file truncated, disk failed) reads as `None`.
@@ -34,11 +35,28 @@ impl Mapping {
 
     /// Announces the access pattern: `Normal`, `Random` or `Sequential`. Other advice is `EINVAL`.
     pub fn advise(&self, advice: Advice) -> Result<()> {
-        if !matches!(advice, Advice::Normal | Advice::Random | Advice::Sequential) {
-            return Err(Error::io("advise on a mapping", Errno::INVAL));
+        match advice {
+            Advice::Normal | Advice::Random | Advice::Sequential => self.advise_range(0..self.length, advice),
+            _ => Err(Error::io("advise on a mapping", Errno::INVAL)),
         }
-        // SAFETY: exactly this mapping, which lives as long as `self`; such advice changes no memory.
-        let done = unsafe { madvise(self.address.cast_mut().cast(), self.length, advice) };
+    }
+
+    /// Requests the kernel to read the pages of a range into the page cache (`MADV_WILLNEED`).
+    pub fn read_ahead(&self, range: Range<usize>) -> Result<()> {
+        self.advise_range(range, Advice::WillNeed)
+    }
+
+    /// Requests the kernel to evict the pages of a range that are mapped (`MADV_PAGEOUT`, Linux 5.4).
+    pub fn page_out(&self, range: Range<usize>) -> Result<()> {
+        self.advise_range(range, Advice::LinuxPageOut)
+    }
+
+    /// The range begins at a page.
+    fn advise_range(&self, range: Range<usize>, advice: Advice) -> Result<()> {
+        let end = range.end.min(self.length);
+        let start = range.start.min(end);
+        // SAFETY: within this mapping, which lives as long as `self`; the callers' advice changes no memory.
+        let done = unsafe { madvise(self.address.add(start).cast_mut().cast(), end - start, advice) };
         done.map_err(|e| Error::io("advise on a mapping", e))
     }
 
@@ -101,6 +119,18 @@ mod tests {
         let mapping = Mapping::new(&file, 5000).unwrap();
         drop(file);
         assert_eq!([0, 4999, 5000].map(|offset| mapping.touch(offset)), [Some(7), Some(7), None]);
+    }
+
+    #[test]
+    fn advice_on_a_range_keeps_its_bytes() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[7; 3 * 4096]).unwrap();
+        let mapping = Mapping::new(&file, 3 * 4096).unwrap();
+        mapping.read_ahead(4096..1 << 20).unwrap();
+        mapping.touch(4096).unwrap();
+        mapping.page_out(0..2 * 4096).unwrap();
+        assert_eq!([0, 4096, 8192].map(|offset| mapping.touch(offset)), [Some(7); 3]);
+        assert!(mapping.read_ahead(1..4096).is_err());
     }
 
     /// Regression: SIGBUS ended the program, and its changes to the system stayed.

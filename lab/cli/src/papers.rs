@@ -2,7 +2,7 @@
 
 use ahead_cli::output;
 use ahead_papers::report::{self, PaperResult};
-use ahead_papers::{Line, Live, OnDisk, PAPERS, Paper, named};
+use ahead_papers::{Live, Measured, OnDisk, PAPERS, Paper, RealBoots, named};
 use ahead_report::progress::Progress;
 use ahead_report::table::Screen;
 use ahead_sys::user::User;
@@ -19,7 +19,7 @@ use std::process::ExitCode;
 #[derive(Debug, Args)]
 pub struct Papers {
     /// The paper [default: all]
-    #[arg(value_parser = parse_paper)]
+    #[arg(value_parser = named)]
     name: Option<&'static Paper>,
     /// Write a page for each paper and an index to this directory, with the papers' figures from our data
     #[arg(long, value_name = "DIR")]
@@ -30,10 +30,9 @@ pub struct Papers {
     /// Also run workloads against the real page cache where this is possible, on emulated disks; takes some minutes, needs root
     #[arg(long)]
     live: bool,
-}
-
-fn parse_paper(name: &str) -> Result<&'static Paper, String> {
-    named(name).map_err(|error| error.to_string())
+    /// Show boots of real systems beside Opdenacker's table 1: a file that `make bench-boot` writes (bench/results/boot.json)
+    #[arg(long, value_name = "FILE")]
+    boots: Option<PathBuf>,
 }
 
 impl Papers {
@@ -42,21 +41,18 @@ impl Papers {
         if let Some(directory) = &self.html {
             output::with_rights_of(user.as_ref(), || check_directory(directory))?;
         }
+        let boots = self.boots.as_deref().map(RealBoots::load).transpose()?;
         let papers = self.name.map_or(PAPERS, std::slice::from_ref);
         let live =
             self.live.then(|| OnDisk::new(crate::disk::launcher())).transpose().map_err(anyhow::Error::from_boxed)?;
-        let results = run_all(papers, live.as_ref().map(|live| live as &dyn Live))?;
+        let measured = Measured { live: live.as_ref().map(|live| live as &dyn Live), boots: boots.as_ref() };
+        let results = run_all(papers, &measured)?;
         drop(live);
         if let Some(directory) = &self.html {
             let files = report::pages(&results);
             output::with_rights_of(user.as_ref(), || write(directory, &files))?;
         }
-        let text = if self.json {
-            let lines: Vec<&Line> = results.iter().flat_map(|result| &result.outcome.lines).collect();
-            format!("{}\n", serde_json::to_string_pretty(&lines)?)
-        } else {
-            report::text(&results, Screen::stdout())
-        };
+        let text = if self.json { report::json(&results)? } else { report::text(&results, Screen::stdout()) };
         std::io::stdout().write_all(text.as_bytes())?;
         Ok(ExitCode::SUCCESS)
     }
@@ -82,11 +78,11 @@ fn write(directory: &Path, files: &[(String, String)]) -> anyhow::Result<()> {
     Ok(files.iter().try_for_each(|(name, page)| output::replace(&directory.join(name), page.as_bytes()))?)
 }
 
-fn run_all(papers: &'static [Paper], live: Option<&dyn Live>) -> anyhow::Result<Vec<PaperResult>> {
+fn run_all(papers: &'static [Paper], measured: &Measured) -> anyhow::Result<Vec<PaperResult>> {
     let progress = Progress::new(papers.len() as u64);
     let run = |paper: &'static Paper| {
         progress.say(paper.title);
-        let outcome = paper.run(live).with_context(|| format!("run {}", paper.name))?;
+        let outcome = paper.run(measured).with_context(|| format!("run {}", paper.name))?;
         progress.step();
         Ok(PaperResult { paper, outcome })
     };

@@ -13,13 +13,14 @@
 //!
 //! ```
 //! let roudier = ahead_papers::named("roudier").unwrap();
-//! let outcome = roudier.run(None).unwrap();
+//! let outcome = roudier.run(&ahead_papers::Measured::default()).unwrap();
 //! for line in &outcome.lines {
 //!     println!("{}: {} | {} | {}", line.claim, line.quoted, line.ours, line.verdict);
 //! }
 //! assert!(outcome.lines.iter().all(|line| line.paper == "roudier"));
 //! ```
 
+mod boots;
 mod counts;
 mod figure;
 mod jobs;
@@ -34,10 +35,11 @@ mod roudier;
 mod starts;
 mod wu;
 
+pub use boots::{BootsError, RealBoots};
 pub use figure::{Axis, Figure, Plot, Series, StackedBar, series};
 pub use jobs::{Job, in_parallel, policy, run_all, scenario};
 pub use line::{Bound, Line, Lines, Measure, Verdict};
-pub use live::{Asked, Filesystem, Live, LiveError, Observed};
+pub use live::{Asked, CallTime, Filesystem, Live, LiveError, Loaded, Observed, SystemCalls};
 pub use on_disk::OnDisk;
 
 /// A value on which a scenario is based and which no run produces: a data sheet's figure, a processor's speed.
@@ -88,8 +90,17 @@ pub enum PaperError {
     Live(#[from] LiveError),
 }
 
-/// The run of a source. The argument gives access to the real page cache, if there is one.
-type Run = fn(Option<&dyn Live>) -> Result<Outcome, PaperError>;
+/// What real machines have to say about a source, besides the simulator.
+#[derive(Clone, Copy, Default)]
+pub struct Measured<'a> {
+    /// Access to the real page cache.
+    pub live: Option<&'a dyn Live>,
+    /// Boots of real systems.
+    pub boots: Option<&'a RealBoots>,
+}
+
+/// The run of a source.
+type Run = fn(&Measured) -> Result<Outcome, PaperError>;
 
 /// A source.
 #[derive(Clone, Copy, Debug)]
@@ -112,8 +123,8 @@ impl Paper {
     /// those from the real page cache.
     ///
     /// Errors: every [`PaperError`].
-    pub fn run(&self, live: Option<&dyn Live>) -> Result<Outcome, PaperError> {
-        (self.run)(live)
+    pub fn run(&self, measured: &Measured) -> Result<Outcome, PaperError> {
+        (self.run)(measured)
     }
 }
 

@@ -39,7 +39,7 @@ pub struct Line {
     pub quoted: String,
     /// The result of the simulator.
     pub ours: String,
-    /// The result with the real page cache; `None`: not requested, or not meaningful there.
+    /// The result with the real page cache or of real boots; `None`: not requested, or not meaningful there.
     pub live: Option<String>,
     /// The tolerance, and its reason.
     pub tolerance: String,

@@ -18,7 +18,7 @@ mod pictures;
 mod questions;
 
 use crate::counts::{MIB, seconds};
-use crate::{Input, Job, Lines, Live, Measure, Outcome, Paper, PaperError, run_all, scenario};
+use crate::{Input, Job, Lines, Measure, Measured, Outcome, Paper, PaperError, run_all, scenario};
 use ahead_sim::{Counters, Scenario};
 
 /// The name for `ahead papers`.
@@ -128,7 +128,8 @@ struct Runs {
     modified: Levels,
 }
 
-fn run(live: Option<&dyn Live>) -> Result<Outcome, PaperError> {
+fn run(measured: &Measured) -> Result<Outcome, PaperError> {
+    let live = measured.live;
     let machines = Machines::load()?;
     let levels = || LEVELS.into_iter().chain([FILE_PAGES]);
     let runs = Runs {

@@ -9,7 +9,9 @@
 //!
 //! Each stream is a thread that opens its file and runs the operations of the simulator.
 
-use crate::{Asked, Live, LiveError, Observed};
+mod calls;
+
+use crate::{Asked, Live, LiveError, Observed, SystemCalls};
 use ahead_bench::{Part, Work};
 use ahead_disk::{Client, DiskInfo, Faults, ModelSource};
 use ahead_disk_server::{Attach, Create, Filesystem, Launcher};
@@ -208,6 +210,10 @@ impl Live for OnDisk {
         }
         self.check_signal()?;
         observed
+    }
+
+    fn system_calls(&self, scenario: &Scenario) -> Result<SystemCalls, LiveError> {
+        calls::run(self, scenario)
     }
 }
 

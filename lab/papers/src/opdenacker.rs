@@ -12,10 +12,14 @@
 //! Two more represent the desktop's applications that Fedora's list also contains.
 
 mod boot;
+mod calls;
 mod kernel;
 mod memory;
+mod real;
 
-use crate::{Bound, Figure, Input, Lines, Live, Measure, Outcome, Paper, PaperError, Plot, StackedBar};
+use crate::{
+    Bound, Figure, Input, Lines, Measure, Measured, Outcome, Paper, PaperError, Plot, StackedBar, SystemCalls,
+};
 use crate::{in_parallel, policy, scenario};
 use ahead_device::Model;
 use ahead_sim::{Counters, Program, Scenario};
@@ -58,7 +62,7 @@ const TOLERANCE: f64 = 0.1;
 /// Tolerance of a change, in points.
 const POINTS: f64 = 6.0;
 
-fn run(_live: Option<&dyn Live>) -> Result<Outcome, PaperError> {
+fn run(measured: &Measured) -> Result<Outcome, PaperError> {
     let mut machine = scenario("opdenacker/boot.toml", include_str!("../opdenacker/boot.toml"))?;
     machine.disk.model = Model::from_toml(include_str!("../opdenacker/disk.toml")).expect("a test reads it");
     let mut outcome = Outcome {
@@ -80,10 +84,12 @@ fn run(_live: Option<&dyn Live>) -> Result<Outcome, PaperError> {
         ..Outcome::default()
     };
     let mut lines = Lines::new(NAME);
-    kernel::run(&mut lines)?;
+    let seen = measured.live.map(|live| live.system_calls(&machine)).transpose()?;
+    kernel::run(&mut lines, seen.as_ref())?;
     let edgy = ubuntu(&machine, &mut outcome, &mut lines)?;
     fedora(&machine, &mut lines)?;
-    shortcomings(&machine, &edgy, &mut lines)?;
+    real::add(measured.boots, &mut outcome, &mut lines);
+    shortcomings(&machine, &edgy, seen.as_ref(), &mut lines)?;
     memory::run(&machine, &edgy, &mut outcome, &mut lines)?;
     outcome.lines = lines.finish();
     Ok(outcome)
@@ -246,10 +252,15 @@ fn fedora(machine: &Scenario, lines: &mut Lines) -> Result<(), PaperError> {
 }
 
 /// Section 4.4.
-fn shortcomings(machine: &Scenario, boot: &Boot, lines: &mut Lines) -> Result<(), PaperError> {
+fn shortcomings(
+    machine: &Scenario,
+    boot: &Boot,
+    seen: Option<&SystemCalls>,
+    lines: &mut Lines,
+) -> Result<(), PaperError> {
     let pages = |parts| boot.list(&BOOT, parts).iter().map(|section| section.pages).sum::<u64>();
     let (whole, used) = (pages(Parts::Files), pages(Parts::Sections));
-    lines.shape(
+    let line = lines.shape(
         "4.4.1: preloading entire files is a waste of I/O, time and memory",
         "actual use is much smaller than the size",
         format!(
@@ -261,6 +272,8 @@ fn shortcomings(machine: &Scenario, boot: &Boot, lines: &mut Lines) -> Result<()
         2 * used < whole + whole / 10,
         "measured: about half at least is not touched",
     );
+    calls::live(line, seen, calls::whole_file);
+    calls::demand_paging(lines, seen);
     let list = |order| boot.reader(boot.list(&BOOT, Parts::Files), order);
     // A boot that does not sleep soon overtakes the list.
     let mut awake = boot.clone();

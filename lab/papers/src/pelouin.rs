@@ -14,7 +14,7 @@
 mod processor;
 mod rates;
 
-use crate::{Axis, Bound, Figure, Input, Lines, Live, Measure, Outcome, Paper, PaperError, Plot};
+use crate::{Axis, Bound, Figure, Input, Lines, Live, Measure, Measured, Outcome, Paper, PaperError, Plot};
 use crate::{in_parallel, policy, scenario, series};
 use ahead_device::Model;
 use ahead_policy::{FileId, OpenId, PAGE_BYTES};
@@ -69,7 +69,8 @@ fn without_read_ahead(machine: &Scenario) -> Scenario {
     machine
 }
 
-fn run(live: Option<&dyn Live>) -> Result<Outcome, PaperError> {
+fn run(measured: &Measured) -> Result<Outcome, PaperError> {
+    let live = measured.live;
     let machine = machine()?;
     let mut outcome = Outcome {
         inputs: vec![

@@ -25,6 +25,14 @@ fn counts(lines: &[Line]) -> String {
     format!("{holds} hold, {differs} differ, {answered} answered, {not_shown} not shown")
 }
 
+/// All lines as JSON.
+///
+/// Errors: none for these types.
+pub fn json(results: &[PaperResult]) -> serde_json::Result<String> {
+    let lines: Vec<&Line> = results.iter().flat_map(|result| &result.outcome.lines).collect();
+    Ok(serde_json::to_string_pretty(&lines)? + "\n")
+}
+
 /// The results as text.
 pub fn text(results: &[PaperResult], screen: Screen) -> String {
     let mut text = String::new();

@@ -20,7 +20,7 @@
 mod bonnie;
 mod estimate;
 
-use crate::{Input, Lines, Live, Outcome, Paper, PaperError};
+use crate::{Input, Lines, Measured, Outcome, Paper, PaperError};
 
 /// The name for `ahead papers`.
 const NAME: &str = "roudier";
@@ -37,7 +37,8 @@ pub(crate) const PAPER: Paper = Paper {
     run,
 };
 
-fn run(live: Option<&dyn Live>) -> Result<Outcome, PaperError> {
+fn run(measured: &Measured) -> Result<Outcome, PaperError> {
+    let live = measured.live;
     let mut lines = Lines::new(NAME);
     let figures = estimate::add(&mut lines, live)?;
     bonnie::add(&mut lines)?;

@@ -16,7 +16,7 @@ mod ssd;
 mod streams;
 mod table;
 
-use crate::{Input, Lines, Live, Outcome, Paper, PaperError};
+use crate::{Input, Lines, Measured, Outcome, Paper, PaperError};
 
 /// The name for `ahead papers`.
 const NAME: &str = "wu";
@@ -33,7 +33,8 @@ pub const PAPER: Paper = Paper {
     run,
 };
 
-fn run(live: Option<&dyn Live>) -> Result<Outcome, PaperError> {
+fn run(measured: &Measured) -> Result<Outcome, PaperError> {
+    let live = measured.live;
     let mut outcome = Outcome::default();
     let mut lines = Lines::new(NAME);
     table::run(&mut outcome, &mut lines, live)?;

@@ -17,7 +17,7 @@ fn every_line_comes_to_what_it_came_to() {
 
 #[test]
 fn all_five_figures_are_drawn() {
-    let outcome = ahead_papers::named("pelouin").unwrap().run(None).unwrap();
+    let outcome = ahead_papers::named("pelouin").unwrap().run(&ahead_papers::Measured::default()).unwrap();
     let titles: Vec<&str> = outcome.figures.iter().map(|figure| figure.title.as_str()).collect();
     assert_eq!(titles, ["Figure 1", "Figure 2", "Figure 3", "Figure 4", "Figure 5"]);
 }

@@ -1,6 +1,9 @@
 //! The statements of the papers hold in the simulator, except the named lines, each with its reason.
 
-use ahead_papers::{Asked, Line, Live, LiveError, Observed, Outcome, PAPERS, Plot, Verdict, named};
+use ahead_papers::{
+    Asked, Line, Live, LiveError, Measured, Observed, Outcome, PAPERS, Plot, SystemCalls, Verdict, named,
+};
+use ahead_sim::Scenario;
 use std::collections::BTreeSet;
 
 /// A page cache that is always as fast as the program.
@@ -12,6 +15,10 @@ impl Live for Ideal {
         let user_ns = (stream.user_per_page_ns * stream.file_pages as f64) as u64;
         Ok(Observed { elapsed_ns: user_ns, user_ns, read_bytes: stream.file_pages * 4096, ..Observed::default() })
     }
+
+    fn system_calls(&self, _: &Scenario) -> Result<SystemCalls, LiveError> {
+        Ok(SystemCalls::default())
+    }
 }
 
 /// No disk is available.
@@ -21,6 +28,15 @@ impl Live for Broken {
     fn run(&self, _: &Asked) -> Result<Observed, LiveError> {
         Err("no disk".into())
     }
+
+    fn system_calls(&self, _: &Scenario) -> Result<SystemCalls, LiveError> {
+        Err("no disk".into())
+    }
+}
+
+/// With this page cache.
+fn with(live: &dyn Live) -> Measured<'_> {
+    Measured { live: Some(live), boots: None }
 }
 
 /// The live results, in the order of the lines.
@@ -29,7 +45,7 @@ fn live(outcome: &Outcome) -> Vec<&str> {
 }
 
 fn run(name: &str) -> Outcome {
-    named(name).unwrap().run(None).unwrap()
+    named(name).unwrap().run(&Measured::default()).unwrap()
 }
 
 fn count(outcome: &Outcome, verdict: Verdict) -> usize {
@@ -94,7 +110,7 @@ fn roudier() {
 
 #[test]
 fn oconnor_and_tracy() {
-    let outcome = named("oconnor-tracy").unwrap().run(Some(&Ideal)).unwrap();
+    let outcome = named("oconnor-tracy").unwrap().run(&with(&Ideal)).unwrap();
     assert_eq!(live(&outcome), ["14.2 MB/s on the running kernel"]);
     is_complete("oconnor-tracy", &outcome);
     differ_only(
@@ -130,13 +146,13 @@ fn oconnor_and_tracy() {
 #[test]
 fn live_results_appear_only_with_a_live_page_cache() {
     let roudier = named("roudier").unwrap();
-    let outcome = roudier.run(Some(&Ideal)).unwrap();
+    let outcome = roudier.run(&with(&Ideal)).unwrap();
     assert_eq!(live(&outcome), ["4.00 MB/s", "100.0 %"]);
     for line in &outcome.lines {
         assert_eq!(line.live_verdict, line.live.as_ref().map(|_| Verdict::Holds), "{line:?}");
     }
-    assert!(live(&roudier.run(None).unwrap()).is_empty());
-    assert_eq!(roudier.run(Some(&Broken)).unwrap_err().to_string(), "no disk");
+    assert!(live(&roudier.run(&Measured::default()).unwrap()).is_empty());
+    assert_eq!(roudier.run(&with(&Broken)).unwrap_err().to_string(), "no disk");
 }
 
 #[test]

@@ -394,6 +394,30 @@ fn embedded_replay_has_two_threads_on_silent_devices() {
     }
 }
 
+/// A list has one thread for its lookups. If that waits, no thread is left to read.
+#[test]
+fn embedded_replay_of_a_list_has_two_threads_on_a_silent_device() {
+    let Some(silent) = Silent::new() else { return };
+    let live = Live::new();
+    let list = tempfile::NamedTempFile::new().unwrap();
+    fs::write(list.path(), format!("{}:0-1M\n{}:0-4M\n", silent.mount.join("dead").display(), live.path.display()))
+        .unwrap();
+    let mut ended = std::thread::scope(|scope| {
+        let replays = [(&["--deadline", "3s"][..], "deadline"), (&["--low-memory"], "not_answering")];
+        let path = list.path();
+        let replays =
+            replays.map(|(arguments, reason)| (reason, scope.spawn(move || embedded_replay(arguments, path))));
+        replays.map(|(reason, replay)| (reason, replay.join().unwrap()))
+    });
+    drop(silent);
+    for (reason, (most, account, replay)) in &mut ended {
+        assert!(replay.wait().unwrap().success());
+        assert_eq!(*most, 2, "{account}");
+        // embedded_replay returns at submitted_us; the skipped bytes stand before it.
+        assert!(account.contains(&format!("skipped_{reason}_bytes {}\n", 5 * MIB)), "{account}");
+    }
+}
+
 /// Regression: each device of the profile had one thread and fifteen helpers, 1,600 for a hundred devices.
 #[test]
 fn silent_devices_hold_a_limited_number_of_threads() {

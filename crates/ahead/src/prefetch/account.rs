@@ -251,6 +251,15 @@ impl Account {
         skipped.bytes = skipped.bytes.saturating_add(bytes);
     }
 
+    /// Counts files of a list that are not in the profile.
+    pub fn add_skipped(&mut self, files: BTreeMap<Reason, Skipped>) {
+        for (reason, left_out) in files {
+            let skipped = self.skipped.entry(reason).or_default();
+            skipped.spans += left_out.spans;
+            skipped.bytes = skipped.bytes.saturating_add(left_out.bytes);
+        }
+    }
+
     /// Counts used bytes that the kernel refused to read.
     pub fn fail(&mut self, bytes: u64, why: impl ToString) {
         self.failed_bytes += bytes;

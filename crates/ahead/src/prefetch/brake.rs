@@ -229,7 +229,7 @@ impl Brake {
 
 /// How long tasks have waited for memory, if the kernel reports it.
 fn stalled_by_memory() -> Option<Duration> {
-    pressure::some(Resource::Memory).ok().map(|pressure| pressure.total)
+    pressure::total(Resource::Memory).ok()
 }
 
 /// Bytes that can be prefetched without evicting pages of other programs, if the kernel reports them.

@@ -55,10 +55,16 @@ pub fn contradiction(ratios: &mut [f64]) -> Option<String> {
     let median = *ratios.select_nth_unstable_by(middle, f64::total_cmp).1;
     let contradicts = !(1.0 / CONTRADICTION..=CONTRADICTION).contains(&median);
     let how = match median < 1.0 {
-        true => format!("were {:.1} times as fast", 1.0 / median),
-        false => format!("took {median:.1} times as long"),
+        true => format!("were {} times as fast", tenths(1.0 / median)),
+        false => format!("took {} times as long", tenths(median)),
     };
     contradicts.then(|| format!("the first {} reads {how} as it says (median)", ratios.len()))
+}
+
+/// With one decimal. The formatting of floating-point numbers would take 20 KB of the program for small machines.
+fn tenths(ratio: f64) -> String {
+    let tenths = (ratio * 10.0).round() as u64;
+    format!("{}.{}", tenths / 10, tenths % 10)
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@
 //! because the profile's file system may not answer either.
 
 use super::ranges::{Resolved, resolve};
-use super::sources::most_descriptors;
-use super::{Account, HeadStart, NOT_ANSWERING, Options, Prefetcher, Priority, Reason, Running, Skipped, Stopper};
+use super::reserve_descriptors;
+use super::{Account, HeadStart, NOT_ANSWERING, Options, Prefetcher, Reason, Running, Skipped, Stopper};
 use crate::device_store::Descriptions;
 use crate::lists::List;
 use crate::notify::Notify;
@@ -19,7 +19,6 @@ use crate::{Error, Result, output, store};
 use ahead_process::{CancelToken, ResultPipe, Signals, Worker};
 use ahead_profile::Profile;
 use ahead_sys::root::Root;
-use ahead_sys::{descriptors, priority};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -221,25 +220,13 @@ fn prefetch_list(
     notify: Notify<'_>,
 ) -> Result<()> {
     // Before the first thread, and before a lookup, which may take long: it gives up file systems that do not answer by itself.
-    descriptors::reserve(most_descriptors(list.files().len()));
+    reserve_descriptors(list.files().len());
     let _ = results.write_all(&[LOADED]);
-    // The threads that look up names inherit it.
-    if request.options.priority == Priority::Idle
-        && let Err(error) = priority::yield_disk()
-    {
-        tracing::debug!("{error}");
-    }
     let stopping = Stopping::when(cancelled);
-    let since = request.options.since.unwrap_or_else(Instant::now);
-    let ends = request.options.deadline.and_then(|deadline| since.checked_add(deadline));
-    let Resolved { profile, left_out } = resolve(list, root, || match ends {
-        _ if stopping.has_begun() => Some(Reason::Cancelled),
-        Some(ends) if Instant::now() >= ends => Some(Reason::Deadline),
-        _ => None,
-    })?;
+    let options = Options { root: root.clone(), ..request.options.clone() };
+    let Resolved { profile, left_out } = resolve(list, &options, || stopping.has_begun())?;
     let descriptions = find_descriptions(request, &profile, root, notify)?;
-    let options = Options { descriptions, root: root.clone(), ..request.options.clone() };
-    let running = Prefetcher::new(profile).options(options).start()?;
+    let running = Prefetcher::new(profile).options(Options { descriptions, ..options }).start()?;
     stopping.applies_to(running.stopper());
     finish(request, running, results, left_out, notify)
 }
@@ -257,11 +244,7 @@ fn finish(
     }
     let _ = results.write_all(&[STARTED]);
     let mut account = running.finish();
-    for (reason, files) in left_out {
-        let skipped = account.skipped.entry(reason).or_default();
-        skipped.spans += files.spans;
-        skipped.bytes = skipped.bytes.saturating_add(files.bytes);
-    }
+    account.add_skipped(left_out);
     // The program does not need the account: an error is not fatal.
     if let Err(error) = hand_over(request, results, &account) {
         notify(&format!("the account is not kept: {error}"));

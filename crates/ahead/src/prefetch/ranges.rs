@@ -12,19 +12,21 @@
 use crate::lists::{Joined, List};
 use crate::prefetch::account::{Reason, Skipped};
 use crate::prefetch::pool::NOT_ANSWERING;
+use crate::prefetch::{Options, Priority};
 use crate::{Error, Result};
 use ahead_learn::split_by_position;
 use ahead_model::{Mount, RangeSet, sorting};
 use ahead_profile::{Extent, File, PathBytes, Profile, Recording};
 use ahead_sys::openat::Handle;
 use ahead_sys::root::Root;
-use ahead_sys::{fiemap, machine, mounts, openat};
+use ahead_sys::{fiemap, machine, mounts, openat, priority};
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Threads that look up names. As many requests keep a flash disk busy; a rotating disk sorts them.
@@ -61,46 +63,58 @@ pub struct Resolved {
     pub left_out: BTreeMap<Reason, Skipped>,
 }
 
-/// Makes a profile of a list. A file system that does not answer within [`NOT_ANSWERING`] costs its files only. `stopped`: is asked
-/// all the time; a reason ends the work, and the files that are left have this reason.
+/// Makes a profile of a list: with the root directory, priority, time limit and threads of these options. A file system that does not
+/// answer within [`NOT_ANSWERING`] costs its files only, unless the options permit no thread for the others. `cancelled`: is asked all the
+/// time; the files that are left then have this reason.
 ///
 /// # Errors
 /// The mount table cannot be read.
-pub fn resolve(list: List, root: &Root, mut stopped: impl FnMut() -> Option<Reason>) -> Result<Resolved> {
+pub fn resolve(list: List, options: &Options, mut cancelled: impl FnMut() -> bool) -> Result<Resolved> {
     let count = list.files().len();
+    let since = options.since.unwrap_or_else(Instant::now);
+    let ends = options.deadline.and_then(|deadline| since.checked_add(deadline));
+    let mut stopped = || match ends {
+        _ if cancelled() => Some(Reason::Cancelled),
+        Some(ends) if Instant::now() >= ends => Some(Reason::Deadline),
+        _ => None,
+    };
     if let Some(reason) = stopped() {
         return Ok(collect(&list, vec![None; count], reason));
     }
+    // The threads that look up names inherit it.
+    if options.priority == Priority::Idle
+        && let Err(error) = priority::yield_disk()
+    {
+        tracing::debug!("{error}");
+    }
     let answers = Answers { next: 0, left: count, files: vec![None; count] };
     let (table, answers) = (mounts::own()?, Mutex::new(answers));
-    let lookup = Arc::new(Lookup { list, root: root.clone(), table, answers, answered: Condvar::new() });
-    let threads = (0..THREADS.min(count)).filter(|_| {
+    let lookup = Arc::new(Lookup { list, root: options.root.clone(), table, answers, answered: Condvar::new() });
+    // The caller's thread waits for the others.
+    let most = options.threads.map_or(THREADS, |threads| threads.saturating_sub(1).clamp(1, THREADS));
+    let start = |_| {
         let own = lookup.clone();
-        std::thread::Builder::new().name("ahead-lookup".into()).spawn(move || own.work()).is_ok()
-    });
-    if threads.count() == 0 {
+        std::thread::Builder::new().name("ahead-lookup".into()).spawn(move || own.work()).ok()
+    };
+    let threads: Vec<JoinHandle<()>> = (0..most.min(count)).filter_map(start).collect();
+    if threads.is_empty() {
         lookup.work();
     }
-    let mut answers = lookup.lock();
-    let (mut last, mut left, mut why) = (Instant::now(), count, Reason::NotAnswering);
-    while answers.left > 0 {
-        if let Some(reason) = stopped() {
-            why = reason;
-            break;
-        }
-        if answers.left < left {
-            (last, left) = (Instant::now(), answers.left);
-        } else if last.elapsed() > NOT_ANSWERING {
-            break;
-        }
-        let waited = lookup.answered.wait_timeout(answers, INTERVAL);
-        answers = waited.unwrap_or_else(PoisonError::into_inner).0;
+    let unanswered = lookup.wait(stopped);
+    let files = {
+        let mut answers = lookup.lock();
+        // No thread takes another file: those that wait end with their call.
+        answers.next = count;
+        std::mem::take(&mut answers.files)
+    };
+    match unanswered {
+        // With the answers all threads are over, except for their last instructions.
+        None => threads.into_iter().for_each(|thread| drop(thread.join())),
+        // Their threads wait for a file system, and may be all that the caller permits.
+        Some(reason) if options.threads.is_some() => return Ok(collect(&lookup.list, vec![None; count], reason)),
+        Some(_) => {}
     }
-    // No thread takes another file: those that wait end with their call.
-    answers.next = count;
-    let files = std::mem::take(&mut answers.files);
-    drop(answers);
-    Ok(collect(&lookup.list, files, why))
+    Ok(collect(&lookup.list, files, unanswered.unwrap_or(Reason::NotAnswering)))
 }
 
 /// The files whose lookup has an answer, each once, and the reasons of the others.
@@ -167,6 +181,25 @@ impl Lookup {
     /// A thread that panicked has left no partial answer.
     fn lock(&self) -> MutexGuard<'_, Answers> {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until all files have an answer. Otherwise returns why the remaining files have none.
+    fn wait(&self, mut stopped: impl FnMut() -> Option<Reason>) -> Option<Reason> {
+        let mut answers = self.lock();
+        let (mut last, mut left) = (Instant::now(), answers.left);
+        while answers.left > 0 {
+            if let Some(reason) = stopped() {
+                return Some(reason);
+            }
+            if answers.left < left {
+                (last, left) = (Instant::now(), answers.left);
+            } else if last.elapsed() > NOT_ANSWERING {
+                return Some(Reason::NotAnswering);
+            }
+            let waited = self.answered.wait_timeout(answers, INTERVAL);
+            answers = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        None
     }
 
     fn work(&self) {
@@ -320,8 +353,8 @@ mod tests {
         fs::create_dir(base.join("directory")).unwrap();
         symlink("a", base.join("link")).unwrap();
         let text = format!("/c\n/none:0-4096\n/none2\n/a:0-{page}\n/directory\n/b\nlink:0-{}\n/../x", 2 * page);
-        let root = Root::at(&base).unwrap();
-        let Resolved { profile, left_out } = resolve(list(&text), &root, || None).unwrap();
+        let options = Options { root: Root::at(&base).unwrap(), ..Options::default() };
+        let Resolved { profile, left_out } = resolve(list(&text), &options, || false).unwrap();
         let paths: Vec<&[u8]> = profile.files.iter().map(|file| &file.path[..]).collect();
         assert_eq!(paths, [&b"/c"[..], b"/a", b"/b"]);
         assert_eq!(profile.files[1].used_bytes(), 2 * page);
@@ -329,29 +362,39 @@ mod tests {
         assert_eq!((left_out[&Reason::Refused].spans, left_out.len()), (1, 2));
         ahead_profile::encode(&profile).unwrap();
         // Without a root directory the same paths lead elsewhere.
-        let outside = resolve(list(&text), &Root::default(), || None).unwrap();
+        let outside = resolve(list(&text), &Options::default(), || false).unwrap();
         assert!(outside.profile.files.is_empty() && outside.left_out[&Reason::Missing].spans >= 7);
     }
 
     #[test]
     fn stop_leaves_the_remaining_files_out() {
         let listed = || list("/etc/passwd:0-10\n/none");
-        let stopped = resolve(listed(), &Root::default(), || Some(Reason::Cancelled)).unwrap();
+        let stopped = resolve(listed(), &Options::default(), || true).unwrap();
         assert_eq!(stopped.left_out, BTreeMap::from([(Reason::Cancelled, Skipped { spans: 2, bytes: 10 })]));
         // Stopped while threads look names up: each file has an answer, or the reason of the stop.
         let mut asked = 0;
         let stop = || {
             asked += 1;
-            (asked > 1).then_some(Reason::Deadline)
+            asked > 1
         };
-        let Resolved { profile, left_out } = resolve(listed(), &Root::default(), stop).unwrap();
+        let Resolved { profile, left_out } = resolve(listed(), &Options::default(), stop).unwrap();
         let spans: u64 = left_out.values().map(|skipped| skipped.spans).sum();
         assert_eq!(profile.files.len() as u64 + spans, 2);
+        let late = Options { deadline: Some(Duration::ZERO), ..Options::default() };
+        assert_eq!(resolve(listed(), &late, || false).unwrap().left_out[&Reason::Deadline].spans, 2);
+    }
+
+    #[test]
+    fn one_thread_looks_up_what_many_do() {
+        let text = "/etc/passwd:0-10\n/etc\n/none\n/etc/group";
+        let two = Options { threads: Some(2), ..Options::default() };
+        let [few, many] = [two, Options::default()].map(|options| resolve(list(text), &options, || false).unwrap());
+        assert_eq!((few.profile, few.left_out), (many.profile, many.left_out));
     }
 
     #[test]
     fn empty_list_is_an_empty_profile() {
-        let resolved = resolve(List::default(), &Root::default(), || None).unwrap();
+        let resolved = resolve(List::default(), &Options::default(), || false).unwrap();
         assert!(resolved.profile.files.is_empty() && resolved.left_out.is_empty());
     }
 }

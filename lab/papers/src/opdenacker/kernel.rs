@@ -1,6 +1,7 @@
 //! The paper's statements about the kernel of 2007 (sections 2 and 3): windows, advice.
 
-use crate::{Bound, Lines, Measure, PaperError, policy};
+use super::calls;
+use crate::{Bound, Lines, Measure, PaperError, SystemCalls, policy};
 use ahead_policy::testing::Cache;
 use ahead_policy::{Access, Advice, Event, FileId, OpenId, PAGE_BYTES, Policy, Requests, View};
 
@@ -56,17 +57,14 @@ impl Reader {
     }
 }
 
-pub(super) fn run(lines: &mut Lines) -> Result<(), PaperError> {
+/// `seen`: what the system calls do on the running kernel.
+pub(super) fn run(lines: &mut Lines, seen: Option<&SystemCalls>) -> Result<(), PaperError> {
     add_windows(lines)?;
     add_cached_file(lines)?;
     add_seeks(lines)?;
-    add_advice_on_file(lines)?;
-    add_advice_on_range(lines)?;
-    lines.not_shown(
-        "3.1: readahead blocks until all data have been read",
-        "blocks",
-        "the current Linux returns once the reads are in flight; the simulator has no such call",
-    );
+    calls::readahead(lines, seen);
+    add_advice_on_file(lines, seen)?;
+    add_advice_on_range(lines, seen)?;
     lines.not_shown(
         "2.2: the adaptive patches' window of up to 1 MB, and their access times",
         "up to 1 MB; improvements in most cases",
@@ -146,32 +144,32 @@ fn add_seeks(lines: &mut Lines) -> Result<(), PaperError> {
 }
 
 /// Advice on the whole file changes the window.
-fn add_advice_on_file(lines: &mut Lines) -> Result<(), PaperError> {
-    for (advice, quoted, holds) in [
-        (
-            Advice::Sequential,
-            "double the readahead window size",
-            (|longest| longest == 2 * MOST_PAGES) as fn(u64) -> bool,
-        ),
-        (Advice::Normal, "use the default readahead window size", |longest| longest == MOST_PAGES),
-        (Advice::Random, "disable readahead", |longest| longest <= 1),
-    ] {
+fn add_advice_on_file(lines: &mut Lines, seen: Option<&SystemCalls>) -> Result<(), PaperError> {
+    // Whether the longest window agrees with the paper, beside that without advice.
+    type Holds = fn(u64, u64) -> bool;
+    let all: [(Advice, &str, usize, Holds); 3] = [
+        (Advice::Sequential, "double the readahead window size", 1, |longest, without| longest == 2 * without),
+        (Advice::Normal, "use the default readahead window size", 0, |longest, _| longest == MOST_PAGES),
+        (Advice::Random, "disable readahead", 2, |longest, _| longest <= 1),
+    ];
+    for (advice, quoted, index, holds) in all {
         let mut reader = Reader::new("linux-6.18")?;
         reader.advise(advice);
         let longest = reader.windows(512).into_iter().max().unwrap_or(0);
-        lines.shape(
+        let line = lines.shape(
             &format!("3.2: POSIX_FADV_{}", format!("{advice:?}").to_uppercase()),
             quoted,
             format!("longest request {longest} pages, {MOST_PAGES} without advice"),
-            holds(longest),
+            holds(longest, MOST_PAGES),
             "exact, with linux-6.18",
         );
+        calls::window(line, seen, index, holds);
     }
     Ok(())
 }
 
 /// Advice on a region of the file.
-fn add_advice_on_range(lines: &mut Lines) -> Result<(), PaperError> {
+fn add_advice_on_range(lines: &mut Lines, seen: Option<&SystemCalls>) -> Result<(), PaperError> {
     let mut reader = Reader::new("linux-2.6")?;
     let (first, end) = (FILE_PAGES / 4, FILE_PAGES / 2);
     let mut requests = Requests::default();
@@ -180,27 +178,14 @@ fn add_advice_on_range(lines: &mut Lines) -> Result<(), PaperError> {
     let list = requests.take();
     list.iter().for_each(|request| reader.cache.fill(request));
     let there: Vec<u64> = (0..FILE_PAGES).filter(|page| reader.cache.is_present(FileId(0), *page)).collect();
-    lines.shape(
+    let line = lines.shape(
         "3.2: POSIX_FADV_WILLNEED",
         "initiate a read of the specified region into the page cache",
         format!("{} of {} pages are requested, in {} requests", there.len(), end - first, list.len()),
         there.iter().copied().eq(first..end),
         "exactly the region, with linux-2.6",
     );
-    lines.not_shown(
-        "3.2: POSIX_FADV_WILLNEED does not block",
-        "a non-blocking read",
-        "the simulator's programs have no such call; the requests of a policy never block the program that advises",
-    );
-    lines.not_shown(
-        "3.2: POSIX_FADV_NOREUSE",
-        "similar, but the data will just be accessed once",
-        "no policy has it: from 2.6.18 on Linux ignores it (from memory), so the paper's 2.6.20 ignores it too",
-    );
-    lines.not_shown(
-        "3.2: POSIX_FADV_DONTNEED",
-        "attempts to free the cached pages of the region",
-        "frees pages and requests none, so policies do not receive it; the simulator's programs have no such call",
-    );
+    calls::live(line, seen, calls::will_need);
+    calls::advice(lines, seen);
     Ok(())
 }
