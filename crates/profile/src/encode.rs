@@ -8,7 +8,9 @@ use crate::check::check;
 use crate::error::SaveError;
 use crate::header;
 use crate::layout::MAX_FILE_BYTES;
-use crate::model::{ContentCheck, Extent, File, Lookup, Metadata, Milestone, MilestoneKind, Precision, Profile, Recording};
+use crate::model::{
+    ContentCheck, Extent, File, Lookup, Metadata, Milestone, MilestoneKind, Precision, Profile, Recording,
+};
 
 /// The bytes of the file: header and body.
 ///

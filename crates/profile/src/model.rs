@@ -205,12 +205,16 @@ impl File {
         self.extents.iter().map(|e| e.length_bytes).sum()
     }
 
+    /// The used ranges, ascending.
+    pub fn used_ranges(&self) -> RangeSet {
+        self.extents.iter().map(|e| e.offset_bytes..e.offset_bytes + e.length_bytes).collect()
+    }
+
     /// The used ranges for the content check: ascending, without overlap, cut at multiples of [`PIECE_BYTES`]. They depend on the used
     /// bytes only, not on the order and the number of the extents. `None`: more than [`MAX_PIECES`].
     pub fn content_pieces(&self) -> Option<Vec<Range<u64>>> {
-        let used: RangeSet = self.extents.iter().map(|e| e.offset_bytes..e.offset_bytes + e.length_bytes).collect();
         let mut pieces = Vec::new();
-        for range in used.iter() {
+        for range in self.used_ranges().iter() {
             let mut start = range.start;
             while start < range.end {
                 if pieces.len() == MAX_PIECES {

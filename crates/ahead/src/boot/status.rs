@@ -1,11 +1,13 @@
 //! The state of boots on this machine.
 
 use super::decision::{DEFAULT_STALE_PERCENT, reason_to_record};
+use super::packages::{self, PACKAGE_PROFILES};
 use super::replay::last_account;
 use super::store::{BootStore, State};
 use super::units::is_installed;
 use super::{Circumstances, Off};
 use crate::Account;
+use ahead_sys::root::Root;
 use std::path::{Path, PathBuf};
 
 /// What is known about boots.
@@ -25,6 +27,12 @@ pub struct Status {
     pub next_recording: Option<String>,
     /// What is known about the last boots.
     pub state: State,
+    /// Packages' profiles that are used, because no recorded boot includes them yet.
+    pub packages_used: usize,
+    /// Packages' profiles that recorded boots include.
+    pub packages_learned: usize,
+    /// Why packages' profiles are skipped, with their paths.
+    pub packages_skipped: Vec<String>,
     /// The account of this boot's replay.
     pub account: Option<Account>,
 }
@@ -34,14 +42,23 @@ pub fn status() -> Status {
     let (circumstances, store) = (Circumstances::now(), BootStore::here());
     let (state, recordings) = (store.state(), store.recordings().len());
     let reason = reason_to_record(&circumstances, &state, recordings, DEFAULT_STALE_PERCENT);
+    let profile = store.profile_to_replay();
+    let known = profile.as_deref().and_then(BootStore::of_profile).map(|store| store.state().known_packages);
+    let known = known.unwrap_or_default();
+    let packages = packages::load(&Root::default(), Path::new(PACKAGE_PROFILES));
+    let (readable, skipped): (Vec<_>, Vec<_>) = packages.iter().partition(|package| package.files.is_ok());
+    let packages_learned = readable.iter().filter(|package| package.is_known(&known)).count();
     Status {
         installed: is_installed(Path::new("/")),
         off: circumstances.off(),
         directory: store.directory().to_path_buf(),
         recordings,
-        profile: store.profile_to_replay(),
+        profile,
         next_recording: reason.map(|reason| reason.text()),
         state,
+        packages_used: readable.len() - packages_learned,
+        packages_learned,
+        packages_skipped: skipped.into_iter().filter_map(|package| package.files.as_ref().err().cloned()).collect(),
         account: last_account(),
     }
 }

@@ -4,7 +4,9 @@
 //! `good-…` must decode, `bad-…` must be refused, and none may break a rule of `exercise`.
 
 use crate::exercise;
-use ahead_profile::{ContentCheck, Extent, File, Lookup, Metadata, Milestone, MilestoneKind, Precision, Profile, Recording, encode};
+use ahead_profile::{
+    ContentCheck, Extent, File, Lookup, Metadata, Milestone, MilestoneKind, Precision, Profile, Recording, encode,
+};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;

@@ -1,6 +1,8 @@
 //! Random valid profiles.
 
-use ahead_profile::{ContentCheck, Extent, File, Lookup, Metadata, Milestone, MilestoneKind, Precision, Profile, Recording};
+use ahead_profile::{
+    ContentCheck, Extent, File, Lookup, Metadata, Milestone, MilestoneKind, Precision, Profile, Recording,
+};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
