@@ -371,4 +371,123 @@ mod tests {
         assert_eq!(ahead_profile::load(&store.profile_path()).unwrap().recording.runs, 1);
         assert_eq!(store.recordings(), [1, 2]);
     }
+
+    /// Regression: a file that a package upgrade replaced had the support of one boot in five, and was fetched last for three boots.
+    #[test]
+    fn upgraded_file_keeps_the_support_of_its_earlier_versions() {
+        let version = |mtime_ns: i64, pages: &[u64]| {
+            let mut profile = recording(pages, 0);
+            profile.files[0].mtime_ns = mtime_ns;
+            profile
+        };
+        let merged =
+            merge(vec![version(1, &[0]), version(1, &[0]), version(1, &[0]), version(2, &[0, 9]), version(2, &[0])]);
+        let support: Vec<u32> = merged.files[0].extents.iter().map(|extent| extent.runs).collect();
+        assert_eq!(support, [5, 4]);
+        // A file that only the last boot read is no upgrade.
+        let new = |path: &str| {
+            let mut profile = version(2, &[0]);
+            profile.files[0].path = path.into();
+            profile
+        };
+        let merged = merge(vec![new("/a"), new("/a"), new("/b")]);
+        assert_eq!(merged.files.iter().map(|file| file.extents[0].runs).collect::<Vec<_>>(), [2, 1]);
+    }
+
+    #[test]
+    fn recordings_are_ordered_by_number_when_the_clock_jumps_back() {
+        let home = tempfile::tempdir().unwrap();
+        let store = BootStore::below(home.path(), "root", "6.1");
+        for (boot, created_unix_s) in [(0, 2_000_000_000), (1, 2_000_000_100), (2, 0), (3, 500)] {
+            let mut profile = recording(&[0], created_unix_s);
+            // Each boot sees another version: the last one counts, whatever the clock says.
+            (profile.files[0].mtime_ns, profile.files[0].size_bytes) = (boot, (1 << 20) + boot as u64);
+            store.add(profile, false).unwrap();
+        }
+        assert_eq!(store.recordings(), [1, 2, 3, 4]);
+        let merged = ahead_profile::load(&store.profile_path()).unwrap();
+        assert_eq!((merged.files[0].mtime_ns, merged.recording.created_unix_s, merged.recording.runs), (3, 500, 4));
+    }
+
+    /// Regression: a transaction, or a request, during the observation of a boot was forgotten when the recording was saved.
+    #[test]
+    fn note_during_a_recording_concerns_the_next_boot() {
+        let before = State { packages_changed: true, requested: true, transactions: 3, ..State::default() };
+        let packages = || BTreeMap::from([("a.list".to_owned(), 7)]);
+        let after = before.after_recording(&before, packages());
+        assert_eq!(after, State { transactions: 3, known_packages: packages(), ..State::default() });
+        let noted = State { transactions: 4, ..before.clone() };
+        // A package that arrived in the middle of the boot is not known to be included.
+        assert_eq!(
+            noted.after_recording(&before, packages()),
+            State { packages_changed: true, transactions: 4, ..State::default() }
+        );
+        let requested = State { requested: false, ..before.clone() };
+        assert!(before.after_recording(&requested, packages()).requested);
+    }
+
+    #[test]
+    fn hostile_state_is_skipped() {
+        let home = tempfile::tempdir().unwrap();
+        let store = BootStore::below(home.path(), "root", "6.1");
+        store.make().unwrap();
+        let path = store.directory().join(STATE);
+        let deep = "[".repeat(60_000);
+        for text in [
+            "",
+            "{",
+            "{\"requested\":",
+            "[]",
+            "null",
+            "{\"transactions\":-1}",
+            "{\"known_packages\":{\"a\":1e99}}",
+            &deep,
+        ] {
+            fs::write(&path, text).unwrap();
+            assert_eq!(store.state(), State::default(), "{text:.40}");
+        }
+        fs::write(&path, vec![b' '; 1 << 20]).unwrap();
+        assert_eq!(store.state(), State::default());
+        fs::remove_file(&path).unwrap();
+        // Opening a FIFO would wait for a writer.
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, 0o600.into()).unwrap();
+        assert_eq!(store.state(), State::default());
+    }
+
+    /// Regression: a damaged profile was replayed by no boot until the next recording, ten boots later.
+    #[test]
+    fn damaged_profile_is_made_again_from_the_recordings() {
+        let home = tempfile::tempdir().unwrap();
+        let store = BootStore::below(home.path(), "root", "6.1");
+        assert!(!store.repair().unwrap());
+        store.add(recording(&[0, 3], 5), false).unwrap();
+        let whole = fs::read(store.profile_path()).unwrap();
+        assert!(!store.repair().unwrap());
+        for damaged in [&whole[..whole.len() / 2], b"", b"\x89AHEAD\r\n"] {
+            fs::write(store.profile_path(), damaged).unwrap();
+            assert!(store.repair().unwrap());
+            assert_eq!(fs::read(store.profile_path()).unwrap(), whole);
+        }
+    }
+
+    #[test]
+    fn two_recorders_on_one_store_save_one_after_the_other() {
+        let home = tempfile::tempdir().unwrap();
+        let store = BootStore::below(home.path(), "root", "6.1");
+        let held = store.lock(Duration::ZERO).unwrap();
+        let error = store.lock(Duration::from_millis(20)).unwrap_err().to_string();
+        assert!(error.contains("another process has held"), "{error}");
+        drop(held);
+        std::thread::scope(|scope| {
+            for boot in 0..4 {
+                let store = store.clone();
+                scope.spawn(move || {
+                    let _lock = store.lock(Duration::from_secs(60)).unwrap();
+                    store.add(recording(&[boot], boot), false).unwrap();
+                });
+            }
+        });
+        assert_eq!(store.recordings(), [1, 2, 3, 4]);
+        assert_eq!(ahead_profile::load(&store.profile_path()).unwrap().recording.runs, 4);
+    }
 }
