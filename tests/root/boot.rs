@@ -87,7 +87,7 @@ fn half_of_the_packages_upgraded_makes_only_their_files_stale() {
          $ahead boot changed; $ahead boot replay; cat /run/ahead/boot-replay.json",
     );
     assert!(
-        replay.starts_with("changed: 5 files as recorded, 0 replaced and kept, 0 kept in part, 5 stale"),
+        replay.starts_with("changed: files: 5 as recorded, 0 replaced and kept, 0 kept in part, 5 stale"),
         "{replay}"
     );
     let account = account(&replay);
@@ -152,13 +152,13 @@ fn packages_profiles_are_replayed_by_a_machine_that_has_not_learned() {
          echo x >broken.ahead; $ahead boot status; $ahead boot replay 2>&1; cat /run/ahead/boot-replay.json; echo; \
          $ahead boot changed 2>&1; $ahead boot status --json | tr -d '\\n '",
     );
-    assert!(output.contains("  packages  1 profiles, 1 not yet learned and used\n"), "{output}");
+    assert!(output.contains("  packages  profiles: 1 used, 0 no longer needed"), "{output}");
     assert!(output.contains("   skipped  /usr/share/ahead/boot.d/broken.ahead: not an ahead profile"), "{output}");
     assert!(output.contains("replay: /run/ahead/boot-packages.ahead: "), "{output}");
     let account = account(&output);
     let found = account["issued_bytes"].as_u64().unwrap() + account["already_resident_bytes"].as_u64().unwrap();
     assert_eq!(found, 100_000 + 4096, "{account}");
-    assert!(output.contains("; 1 profiles of packages added"), "{output}");
+    assert!(output.contains("; profiles of packages: 1 added"), "{output}");
     assert!(output.contains("\"packages_learned\":0,") && output.contains("\"packages_used\":1,"), "{output}");
 }
 

@@ -53,8 +53,8 @@ pub struct Changes {
 impl fmt::Display for Changes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Changes { same, kept, kept_in_part, stale, missing, unknown, packages } = self;
-        write!(f, "{same} files as recorded, {kept} replaced and kept, {kept_in_part} kept in part, {stale} stale, ")?;
-        write!(f, "{missing} missing, {unknown} not examined; {packages} profiles of packages added")
+        write!(f, "files: {same} as recorded, {kept} replaced and kept, {kept_in_part} kept in part, {stale} stale, ")?;
+        write!(f, "{missing} missing, {unknown} not examined; profiles of packages: {packages} added")
     }
 }
 
@@ -263,7 +263,8 @@ mod tests {
         assert_eq!(changes, expected);
         let row = |name: &str, pieces, fits| (name.to_owned(), pieces, fits);
         assert_eq!(rows, [row("a", 3, true), row("b", 2, true), row("c", 3, false), row("d", 3, true)]);
-        let text = "1 files as recorded, 1 replaced and kept, 1 kept in part, 1 stale, 0 missing, 0 not examined; 0 profiles of packages added";
+        let text = "files: 1 as recorded, 1 replaced and kept, 1 kept in part, 1 stale, 0 missing, 0 not examined; \
+                    profiles of packages: 0 added";
         assert_eq!(changes.to_string(), text);
         // The recordings have the same: the next merge counts them.
         let recording = ahead_profile::load(&machine.store.directory().join("boot-1.ahead")).unwrap();

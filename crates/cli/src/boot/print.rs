@@ -45,9 +45,12 @@ fn lines(status: &Status) -> String {
     rows.push(("profile", status.profile.as_deref().map_or_else(|| "none yet".into(), path)));
     let next = status.next_recording.as_ref().map_or_else(|| "not recorded".into(), |why| format!("recorded: {why}"));
     rows.push(("next boot", next));
-    let packages = status.packages_used + status.packages_learned;
-    if packages > 0 {
-        rows.push(("packages", format!("{packages} profiles, {} not yet learned and used", status.packages_used)));
+    let (used, learned) = (status.packages_used, status.packages_learned);
+    if used + learned > 0 {
+        rows.push((
+            "packages",
+            format!("profiles: {used} used, {learned} no longer needed (a recorded boot has them)"),
+        ));
     }
     rows.extend(status.packages_skipped.iter().map(|why| ("skipped", printable(why.as_bytes()))));
     let replay = status.account.as_ref().map_or_else(|| "none in this boot".into(), crate::account::line);
