@@ -159,7 +159,7 @@ fn packages_profiles_are_replayed_by_a_machine_that_has_not_learned() {
     let found = account["issued_bytes"].as_u64().unwrap() + account["already_resident_bytes"].as_u64().unwrap();
     assert_eq!(found, 100_000 + 4096, "{account}");
     assert!(output.contains("; profiles of packages: 1 added"), "{output}");
-    assert!(output.contains("\"packages_learned\":0,") && output.contains("\"packages_used\":1,"), "{output}");
+    assert!(output.contains("\"learned\":0,") && output.contains("\"used\":1}"), "{output}");
 }
 
 /// Two processes that observe one boot, and a transaction of the package manager meanwhile.

@@ -35,6 +35,6 @@ pub use decision::{DEFAULT_STALE_PERCENT, Reason as RecordReason};
 pub use learning::{Learned, end_observation, observe};
 pub use packages::PACKAGE_PROFILES;
 pub use replay::{Replayed, read_own_program, replay};
-pub use status::{Status, status};
+pub use status::{PackageCounts, Status, status};
 pub use store::{BootStore, KEPT_BOOTS, State, StoreLock};
 pub use units::{Installation, UNITS, install, is_installed, remove};

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A package that is built again has another build-id, version string and time stamp, with everything else at the same place: what a boot
-//! uses is decided by the place. If more than half differs, the new file is another program that has the same size by chance.
+//! uses is decided by the place. If more than half differs, the new file is another program.
 //!
 //! The layout is that of the program headers. They are in the first page, which every start of the program reads. The section table is at the
 //! end of the file, which no start reads: it would cost a device read for each file.

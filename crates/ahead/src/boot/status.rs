@@ -8,6 +8,7 @@ use super::units::is_installed;
 use super::{Circumstances, Off};
 use crate::Account;
 use ahead_sys::root::Root;
+use serde::Serialize;
 use std::path::{Path, PathBuf};
 
 /// What is known about boots.
@@ -27,14 +28,31 @@ pub struct Status {
     pub next_recording: Option<String>,
     /// What is known about the last boots.
     pub state: State,
-    /// Packages' profiles that are used, because no recorded boot includes them yet.
-    pub packages_used: usize,
-    /// Packages' profiles that recorded boots include.
-    pub packages_learned: usize,
-    /// Why packages' profiles are skipped, with their paths.
-    pub packages_skipped: Vec<String>,
+    /// The profiles that packages carry.
+    pub packages: PackageCounts,
     /// The account of this boot's replay.
     pub account: Option<Account>,
+}
+
+/// The profiles that packages carry.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PackageCounts {
+    /// Those that are used, because no recorded boot includes them yet.
+    pub used: usize,
+    /// Those that recorded boots include.
+    pub learned: usize,
+    /// Why others are skipped, with their paths.
+    pub skipped: Vec<String>,
+}
+
+impl PackageCounts {
+    /// For a table: a name and a text in each row.
+    pub fn rows(&self) -> Vec<(&'static str, String)> {
+        let PackageCounts { used, learned, skipped } = self;
+        let counts = format!("profiles: {used} used, {learned} no longer needed (a recorded boot has them)");
+        let counts = (used + learned > 0).then_some(("packages", counts));
+        counts.into_iter().chain(skipped.iter().map(|why| ("skipped", why.clone()))).collect()
+    }
 }
 
 /// The state of boots on this machine. Changes nothing, and reads a few small files.
@@ -47,7 +65,7 @@ pub fn status() -> Status {
     let known = known.unwrap_or_default();
     let packages = packages::load(&Root::default(), Path::new(PACKAGE_PROFILES));
     let (readable, skipped): (Vec<_>, Vec<_>) = packages.iter().partition(|package| package.files.is_ok());
-    let packages_learned = readable.iter().filter(|package| package.is_known(&known)).count();
+    let learned = readable.iter().filter(|package| package.is_known(&known)).count();
     Status {
         installed: is_installed(Path::new("/")),
         off: circumstances.off(),
@@ -56,9 +74,11 @@ pub fn status() -> Status {
         profile,
         next_recording: reason.map(|reason| reason.text()),
         state,
-        packages_used: readable.len() - packages_learned,
-        packages_learned,
-        packages_skipped: skipped.into_iter().filter_map(|package| package.files.as_ref().err().cloned()).collect(),
+        packages: PackageCounts {
+            used: readable.len() - learned,
+            learned,
+            skipped: skipped.into_iter().filter_map(|package| package.files.as_ref().err().cloned()).collect(),
+        },
         account: last_account(),
     }
 }
