@@ -1,7 +1,7 @@
 # What there is to do here: `make help`. The work is in scripts/, so that each step can also be run by itself.
 
 .PHONY: help install uninstall demo test soak test-again test-kernels test-restart bench bench-coldstart bench-boot bench-sim embedded deb
-.PHONY: test-deb lint dist guide fuzz
+.PHONY: test-deb test-boot lint dist guide fuzz
 
 export PREFIX DESTDIR
 
@@ -40,6 +40,9 @@ test-restart: ## Restart a Debian system in QEMU: what `ahead tune` keeps for LV
 
 test-deb: ## Install, boot, upgrade and purge the Debian packages in Debian 12 and 13, in containers (root, minutes)
 	@scripts/deb-test
+
+test-boot: ## Boot Debian 12 and 13 with the package in QEMU: replay in the initramfs, upgrades, power cuts, full and read-only disks (root)
+	@scripts/boot-test
 
 bench: ## Run the jobs of `ahead bench` beside fio on an emulated disk; they have to agree
 	@bench/fio/run

@@ -6,7 +6,8 @@ use miniz_oxide::deflate::compress_to_vec;
 use std::path::PathBuf;
 use std::{env, fs};
 
-const SOURCES: [&str; 6] = ["ahead", "arrivals", "decisions", "evictions", "layout_decisions", "layout_events"];
+const SOURCES: [&str; 7] =
+    ["ahead", "arrivals", "cached", "decisions", "evictions", "layout_decisions", "layout_events"];
 /// The highest level of compression that zlib has, too.
 const LEVEL: u8 = 9;
 

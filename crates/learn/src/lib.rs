@@ -32,5 +32,5 @@ pub use filesystem::{FileSystem, Names, Stat};
 pub use memory_limit::{MemoryLimit, memory_limit_bytes};
 pub use observation::{Access, AccessKind, Counters, ExecSeen, FileSeen, LookupSeen, Observation};
 pub use profile::{LeftOut, to_profile};
-pub use resolve::{Place, Resolver};
+pub use resolve::{Place, Resolver, places};
 pub use run::{Host, Run};

@@ -44,8 +44,9 @@ fn join(directory: &[u8], rest: &[u8]) -> Vec<u8> {
     if joined.is_empty() { b"/".to_vec() } else { joined }
 }
 
-/// The paths of a file by all mounts of its file system, the deepest mount root first, then the latest mount.
-fn places<'a>(table: &'a [Mount], device: u32, path: &'a [u8]) -> impl Iterator<Item = (&'a Mount, Vec<u8>)> {
+/// The paths of a file by all mounts of its file system, the deepest mount root first, then the latest mount. `device`: number of its
+/// superblock, in the kernel's own encoding; `path`: from the root of the file system.
+pub fn places<'a>(table: &'a [Mount], device: u32, path: &'a [u8]) -> impl Iterator<Item = (&'a Mount, Vec<u8>)> {
     let device = DeviceNumber::from_kernel(device);
     let mut found: Vec<(&Mount, &[u8])> = table
         .iter()

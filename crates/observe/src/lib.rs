@@ -17,6 +17,7 @@
 //! print.
 
 mod arrivals;
+mod cached;
 mod collect;
 mod decisions;
 mod event;
@@ -29,6 +30,7 @@ mod syscalls;
 mod tracer;
 
 pub use arrivals::{Arrival, Arrivals, Arrived};
+pub use cached::cached_files;
 pub use decisions::Decisions;
 pub use event::{DecodeError, Event, decode};
 pub use evictions::{Evicted, Evictions};

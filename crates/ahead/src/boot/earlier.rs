@@ -1,28 +1,42 @@
-//! What was read before the observation: by the kernel, the initramfs, and PID 1 until it started its first services.
+//! What was read before the observation: by the kernel, the initramfs, PID 1 and the programs that ran until the observer was loaded. On a
+//! slow disk that takes a second: the observer's program is read beside all others.
 //!
 //! ```text
-//!     start of the observation    resident metadata blocks of the root's device; the files that PID 1 has mapped
-//!     end of the boot             resident pages of these files, and of the service manager's directories
+//!     start of the observation    resident metadata blocks of the root's device; the files with resident pages (listed by the kernel)
+//!     end of the boot             resident pages of these files, and of files that were never observed
 //! ```
 //!
 //! An upper bound: what the kernel has read ahead counts, too. A replay that begins before PID 1 (in the initramfs) needs these pages first,
-//! so they have the time 0. For a later replay they are resident, which costs a query for each file.
+//! so they have the time 0. For a later replay they are resident, which costs a query for each file. Files that were written in this boot
+//! are left out: their pages were not read.
+//!
+//! Where the kernel cannot list its cached files (no BPF), the files that PID 1 has mapped and those of the service manager's directories
+//! take their place.
 
 use crate::Result;
 use crate::prefetch::of_ranges;
 use ahead_profile::{Extent, Metadata, Profile};
+use ahead_sys::mounts::Mount;
+use ahead_sys::process_id::ProcessId;
 use ahead_sys::{block, cache, mounts, openat};
+use rustix::fs::{Mode, OFlags};
+use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The directories in which systemd looks for units and generators before it starts a service (systemd.unit(5)), and the loader's cache.
 const MANAGER: [&str; 4] = ["/etc/systemd", "/usr/lib/systemd", "/usr/local/lib/systemd", "/etc/ld.so.cache"];
 
-/// Files that are looked at: a Debian desktop has 1,500 in these directories.
-const MAX_FILES: usize = 10_000;
+/// File systems on disks whose cached files are listed. A network's may not answer.
+const ON_DISKS: [&str; 8] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "erofs", "squashfs"];
+
+/// Files that are looked at: a boot of a Debian desktop reads some 5,000.
+const MAX_FILES: usize = 100_000;
 /// Directories below one another.
 const MAX_DEPTH: usize = 8;
 /// Metadata ranges: a device that has more was read by more than the start of a boot.
@@ -31,17 +45,20 @@ const MAX_METADATA_RANGES: usize = 1 << 16;
 /// What is known when the observation starts.
 #[derive(Debug, Default)]
 pub struct Earlier {
-    mapped: Vec<PathBuf>,
+    files: BTreeSet<PathBuf>,
     metadata: Option<Metadata>,
 }
 
 impl Earlier {
-    /// Looks at PID 1 and the root's device. What cannot be found is left out. Reads nothing from the disk.
+    /// Looks at the page cache. What cannot be found is left out. Reads nothing from the disk.
     pub fn now() -> Earlier {
-        let maps = fs::read_to_string("/proc/1/maps").unwrap_or_default();
-        let mapped: BTreeSet<PathBuf> = maps.lines().filter_map(mapped_path).collect();
+        let files = cached_files().unwrap_or_else(|error| {
+            tracing::info!("files that were read before: {error}");
+            let maps = fs::read_to_string("/proc/1/maps").unwrap_or_default();
+            maps.lines().filter_map(mapped_path).collect()
+        });
         let metadata = metadata().inspect_err(|error| tracing::info!("metadata that was read before: {error}"));
-        Earlier { mapped: mapped.into_iter().collect(), metadata: metadata.ok().flatten() }
+        Earlier { files, metadata: metadata.ok().flatten() }
     }
 
     /// Adds what was read earlier to the profile of one boot.
@@ -49,16 +66,55 @@ impl Earlier {
     /// # Errors
     /// The mount table cannot be read.
     pub fn add_to(self, profile: Profile) -> Result<Profile> {
-        let mut paths = self.mapped;
-        for top in MANAGER {
-            collect(Path::new(top), MAX_DEPTH, &mut paths);
+        let mut paths = self.files;
+        match cached_files() {
+            Ok(cached) => {
+                // Between the first list and the first event, files were read that neither has.
+                let observed: BTreeSet<&[u8]> = profile.files.iter().map(|file| file.path.as_slice()).collect();
+                let unseen = |path: &PathBuf| !observed.contains(path.as_os_str().as_bytes());
+                paths.extend(cached.into_iter().filter(unseen));
+            }
+            Err(_) => MANAGER.iter().for_each(|top| collect(Path::new(top), MAX_DEPTH, &mut paths)),
         }
-        let ranges =
-            paths.into_iter().flat_map(|path| resident(&path).into_iter().map(move |range| (path.clone(), range)));
+        let began_s = boot_began_s();
+        let ranges = paths
+            .into_iter()
+            .take(MAX_FILES)
+            .flat_map(|path| resident(&path, began_s).into_iter().map(move |range| (path.clone(), range)));
         let mut earlier = of_ranges(ranges)?;
         earlier.metadata.extend(self.metadata);
         Ok(join(earlier, profile))
     }
+}
+
+/// The files with resident pages on the mounted file systems of disks, by their paths here.
+fn cached_files() -> Result<BTreeSet<PathBuf>> {
+    let table = mounts::own()?;
+    let (mut done, mut found) = (BTreeSet::new(), BTreeSet::new());
+    let of_disk = |mount: &&Mount| ON_DISKS.contains(&mount.fs_type.as_str()) && mount.source.starts_with(b"/dev/");
+    for mount in table.iter().filter(of_disk) {
+        let point = Path::new(OsStr::from_bytes(&mount.mount_point));
+        // In a container, files of the host are mounted one by one. Their file system is not that of this boot.
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let Ok(directory) = rustix::fs::open(point, flags, Mode::empty()) else { continue };
+        if !done.insert(mount.device) {
+            continue;
+        }
+        for file in ahead_observe::cached_files(&directory)? {
+            let path = ahead_learn::places(&table, file.device, &file.path).next().map(|(_, path)| path);
+            found.extend(path.map(|path| PathBuf::from(OsStr::from_bytes(&path))));
+        }
+    }
+    Ok(found)
+}
+
+/// When PID 1 was started, in seconds since 1970. A file with a later change was written in this boot. If that is unknown, every file counts
+/// as read.
+fn boot_began_s() -> i64 {
+    let Ok(Some(first)) = ProcessId::of(1) else { return i64::MAX };
+    let age_s =
+        clock_gettime(ClockId::Boottime).tv_sec - (first.start_ticks / rustix::param::clock_ticks_per_second()) as i64;
+    clock_gettime(ClockId::Realtime).tv_sec - age_s
 }
 
 /// Both as one boot. Pages that are in both keep the earlier time.
@@ -86,22 +142,24 @@ fn mapped_path(line: &str) -> Option<PathBuf> {
 }
 
 /// The regular files of a directory and those below.
-fn collect(path: &Path, depth: usize, found: &mut Vec<PathBuf>) {
+fn collect(path: &Path, depth: usize, found: &mut BTreeSet<PathBuf>) {
     let Ok(metadata) = path.symlink_metadata() else { return };
     if metadata.is_file() && found.len() < MAX_FILES {
-        found.push(path.to_path_buf());
+        found.insert(path.to_path_buf());
     } else if metadata.is_dir() && depth > 0 {
         let entries = fs::read_dir(path).into_iter().flatten().flatten();
         entries.for_each(|entry| collect(&entry.path(), depth - 1, found));
     }
 }
 
-/// The resident ranges of a file; none if it cannot be opened.
-fn resident(path: &Path) -> Vec<Range<u64>> {
-    let is_file = path.symlink_metadata().is_ok_and(|metadata| metadata.is_file());
-    let Some(file) = is_file.then(|| File::open(path).ok()).flatten() else { return Vec::new() };
-    let size_bytes = file.metadata().map_or(0, |metadata| metadata.len());
-    cache::resident(&file, 0, size_bytes).unwrap_or_default()
+/// The resident ranges of a file that was not changed since `began_s`; none if it cannot be opened.
+fn resident(path: &Path, began_s: i64) -> Vec<Range<u64>> {
+    let Ok(handle) = openat::handle(path) else { return Vec::new() };
+    let Some(Ok(opened)) = handle.is_regular_file().then(|| handle.reopen()) else { return Vec::new() };
+    let file = File::from(opened);
+    let Ok(metadata) = file.metadata() else { return Vec::new() };
+    let was_written = metadata.mtime().max(metadata.ctime()) >= began_s;
+    if was_written { Vec::new() } else { cache::resident(&file, 0, metadata.len()).unwrap_or_default() }
 }
 
 /// The resident blocks of the root's device, where metadata is in its page cache: ext2, ext3 and ext4. `None`: it is elsewhere.
@@ -186,10 +244,12 @@ mod tests {
         let path = home.path().join("a/unit");
         fs::write(&path, vec![7; 5000]).unwrap();
         std::os::unix::fs::symlink("/etc/passwd", home.path().join("link")).unwrap();
-        let mut found = Vec::new();
+        let mut found = BTreeSet::new();
         collect(home.path(), MAX_DEPTH, &mut found);
-        assert_eq!(found, std::slice::from_ref(&path));
-        assert_eq!(resident(&path), [0..5000]);
-        assert!(resident(&home.path().join("link")).is_empty());
+        assert_eq!(found, BTreeSet::from([path.clone()]));
+        assert_eq!(resident(&path, i64::MAX), [0..5000]);
+        assert!(resident(&home.path().join("link"), i64::MAX).is_empty());
+        // Written in this boot: not read.
+        assert!(resident(&path, boot_began_s()).is_empty());
     }
 }

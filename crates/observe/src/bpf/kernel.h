@@ -59,6 +59,7 @@ struct qstr {
 
 struct super_block;
 struct inode;
+struct address_space;
 struct task_struct;
 
 struct dentry {
@@ -80,10 +81,15 @@ struct dentry___anonymous {
 	struct hlist_node d_alias;
 } RELOCATED;
 
+struct list_head {
+	struct list_head *next;
+} RELOCATED;
+
 struct super_block {
 	u32 s_dev;
 	unsigned long s_magic;
 	struct dentry *s_root;
+	struct list_head s_inodes;
 } RELOCATED;
 
 struct inode {
@@ -95,10 +101,13 @@ struct inode {
 	long long i_size;
 	u32 i_generation;
 	struct hlist_head i_dentry;
+	struct address_space *i_mapping;
+	struct list_head i_sb_list;
 } RELOCATED;
 
 struct address_space {
 	struct inode *host;
+	unsigned long nrpages;
 } RELOCATED;
 
 struct folio {

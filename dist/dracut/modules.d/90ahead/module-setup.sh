@@ -13,7 +13,8 @@ depends() {
 
 install() {
     # An image without it starts, too: the replay begins later, by systemd.
-    if inst_simple /usr/lib/ahead/ahead-replay && inst_simple /usr/lib/ahead/start-replay; then
+    if inst_simple /usr/lib/ahead/ahead-replay && inst_simple /usr/lib/ahead/start-replay &&
+        ln -sf ahead-replay "$initdir/usr/lib/ahead/@ahead-replay"; then
         inst_hook pre-pivot 10 "$moddir/ahead-replay.sh"
     else
         dwarn "ahead: /usr/lib/ahead cannot be copied into the image; the replay starts after the initramfs, by systemd"
