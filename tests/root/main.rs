@@ -1,5 +1,6 @@
 //! Tests that need root.
 mod bench;
+mod boot;
 mod compare;
 mod conform;
 mod crash;

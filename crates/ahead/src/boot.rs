@@ -14,8 +14,10 @@
 //! This module must never delay PID 1, fail a boot, or keep a disk busy that the boot needs: each failure is a message, and the boot goes on
 //! without us.
 
+mod changes;
 mod conditions;
 mod decision;
+mod packages;
 mod replay;
 mod status;
 mod store;
@@ -26,11 +28,13 @@ mod earlier;
 #[cfg(feature = "observe")]
 mod learning;
 
+pub use changes::{Changes, note_changes};
 pub use conditions::{Circumstances, Off};
 pub use decision::{DEFAULT_STALE_PERCENT, Reason as RecordReason};
 #[cfg(feature = "observe")]
 pub use learning::{Learned, end_observation, observe};
+pub use packages::PACKAGE_PROFILES;
 pub use replay::{Replayed, read_own_program, replay};
-pub use status::{Status, status};
-pub use store::{BootStore, KEPT_BOOTS, State};
+pub use status::{PackageCounts, Status, status};
+pub use store::{BootStore, KEPT_BOOTS, State, StoreLock};
 pub use units::{Installation, UNITS, install, is_installed, remove};

@@ -19,6 +19,7 @@
 pub mod boot;
 pub mod cold;
 pub mod compare;
+mod content;
 pub mod device_store;
 mod drives;
 mod error;

@@ -135,8 +135,15 @@ impl Joined {
         new_bytes
     }
 
+    /// Whether the first entry lists everything.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.more.is_empty()
+    }
+
     /// Gives the first entry the extents of all, in order of first use, in a profile of this many runs.
     pub(crate) fn complete(&self, first: &mut File, total_runs: u32) {
+        // It is one of other extents.
+        first.content = None;
         first.extents = join_extents(&first.extents, &self.more, total_runs);
     }
 }

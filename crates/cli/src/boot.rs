@@ -150,6 +150,7 @@ fn needs_root(what: &str) -> anyhow::Result<()> {
 fn request_recording() -> anyhow::Result<ExitCode> {
     needs_root("requesting a recording")?;
     let store = BootStore::here();
+    let _lock = store.lock(Duration::from_secs(15))?;
     store.save_state(&State { requested: true, ..store.state() })?;
     println!("the next boot is recorded, without replay");
     if !boot::is_installed(Path::new("/")) {
@@ -192,10 +193,5 @@ fn observe() -> ahead::Result<Option<String>> {
 }
 
 fn note_changes() -> ahead::Result<Option<String>> {
-    let store = BootStore::here();
-    // Nothing was learned yet: the next boot is recorded anyway.
-    if store.directory().exists() {
-        store.save_state(&State { packages_changed: true, ..store.state() })?;
-    }
-    Ok(None)
+    Ok(boot::note_changes(&messages::print)?.map(|changes| changes.to_string()))
 }

@@ -58,7 +58,7 @@ impl Check {
         drop(progress);
         let fixed = match &place {
             Some(place) => {
-                let (better, fixed) = lists::fix(profile.clone(), &checked);
+                let (better, fixed) = lists::fix(profile.clone(), &checked, &root);
                 if fixed != Fixed::default() {
                     place.save(&better, owner.filter(|_| machine::is_root()))?;
                 }

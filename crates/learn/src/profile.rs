@@ -177,6 +177,7 @@ fn file_of(
         deleted: place.stat.is_none(),
         path: place.path,
         extents: Vec::new(),
+        content: None,
     })
 }
 

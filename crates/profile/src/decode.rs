@@ -3,7 +3,9 @@
 use crate::check::{self, check};
 use crate::error::DecodeError;
 use crate::header;
-use crate::model::{Extent, File, Lookup, Metadata, Milestone, MilestoneKind, Precision, Profile, Recording};
+use crate::model::{
+    ContentCheck, Extent, File, Lookup, MAX_PIECES, Metadata, Milestone, MilestoneKind, Precision, Profile, Recording,
+};
 use crate::reader::{Reader, Result};
 use bytes::Bytes;
 
@@ -108,7 +110,7 @@ fn precision(reader: &mut Reader) -> Result<Precision> {
 }
 
 fn file(reader: &mut Reader, extents_left: &mut usize) -> Result<File> {
-    reader.record(10, |reader| {
+    let fields = |reader: &mut Reader| {
         Ok(File {
             path: reader.named("path", path)?,
             seen_path: reader.named("seen_path", |reader| reader.optional(path))?,
@@ -120,8 +122,25 @@ fn file(reader: &mut Reader, extents_left: &mut usize) -> Result<File> {
             mtime_ns: reader.named("mtime_ns", Reader::signed)?,
             deleted: reader.named("deleted", Reader::flag)?,
             extents: extents(reader, extents_left)?,
+            content: None,
         })
+    };
+    reader.record_with_optional(10, fields, |reader, file| {
+        file.content = Some(reader.named("content", content)?);
+        Ok(())
     })
+}
+
+/// Older profiles, and those of programs, do not have it.
+fn content(reader: &mut Reader) -> Result<Box<ContentCheck>> {
+    let start = reader.position();
+    let bytes = reader.bytes(4 * (1 + MAX_PIECES))?;
+    let (digests, rest) = bytes.as_chunks::<4>();
+    let mut digests = digests.iter().map(|digest| u32::from_le_bytes(*digest));
+    match digests.next() {
+        Some(layout) if rest.is_empty() => Ok(Box::new(ContentCheck { layout, pieces: digests.collect() })),
+        _ => Reader::fault(start, "its length is not a multiple of 4 above 0"),
+    }
 }
 
 fn metadata(reader: &mut Reader, extents_left: &mut usize) -> Result<Metadata> {

@@ -8,7 +8,9 @@ use crate::check::check;
 use crate::error::SaveError;
 use crate::header;
 use crate::layout::MAX_FILE_BYTES;
-use crate::model::{Extent, File, Lookup, Metadata, Milestone, MilestoneKind, Precision, Profile, Recording};
+use crate::model::{
+    ContentCheck, Extent, File, Lookup, Metadata, Milestone, MilestoneKind, Precision, Profile, Recording,
+};
 
 /// The bytes of the file: header and body.
 ///
@@ -75,7 +77,7 @@ fn write_recording(out: &mut Writer, recording: &Recording) {
 }
 
 fn write_file(out: &mut Writer, file: &File) {
-    out.array(10);
+    out.array(10 + usize::from(file.content.is_some()));
     out.bytes(&file.path);
     out.optional(file.seen_path.as_deref(), |out, path| out.bytes(path));
     out.bytes(&file.fs_path);
@@ -86,6 +88,10 @@ fn write_file(out: &mut Writer, file: &File) {
     out.signed(file.mtime_ns);
     out.flag(file.deleted);
     out.list(&file.extents, write_extent);
+    if let Some(ContentCheck { layout, pieces }) = file.content.as_deref() {
+        let digests = std::iter::once(layout).chain(pieces);
+        out.bytes(&digests.flat_map(|digest| digest.to_le_bytes()).collect::<Vec<u8>>());
+    }
 }
 
 fn write_extent(out: &mut Writer, extent: &Extent) {

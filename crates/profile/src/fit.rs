@@ -89,7 +89,8 @@ fn file_bytes(file: &File) -> usize {
     let paths = text_bytes(&file.path) + file.seen_path.as_deref().map_or(1, text_bytes) + text_bytes(&file.fs_path);
     let numbers = numbers_bytes([file.device, file.inode, file.size_bytes, file.mtime_ns.unsigned_abs()]);
     // Two bytes: the array's head and the `deleted` flag.
-    2 + paths + text_bytes(file.fs_type.as_bytes()) + numbers + extents_bytes(&file.extents)
+    let content = file.content.as_ref().map_or(0, |content| 5 + 4 * (1 + content.pieces.len()));
+    2 + paths + text_bytes(file.fs_type.as_bytes()) + numbers + extents_bytes(&file.extents) + content
 }
 
 fn device_bytes(metadata: &Metadata) -> usize {

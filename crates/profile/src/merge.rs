@@ -124,7 +124,7 @@ fn merge_files(profiles: &[Profile], total_runs: u32) -> Vec<File> {
     files
 }
 
-/// A copy of a file without its extents, which may be many.
+/// A copy of a file without its extents and their content.
 fn describe(file: &File) -> File {
     File {
         path: file.path.clone(),
@@ -132,7 +132,13 @@ fn describe(file: &File) -> File {
         fs_path: file.fs_path.clone(),
         fs_type: file.fs_type.clone(),
         extents: Vec::new(),
-        ..*file
+        // The merged extents are others.
+        content: None,
+        device: file.device,
+        inode: file.inode,
+        size_bytes: file.size_bytes,
+        mtime_ns: file.mtime_ns,
+        deleted: file.deleted,
     }
 }
 

@@ -1,7 +1,9 @@
 //! The types of a profile. Offsets and lengths are in bytes, times in microseconds since the program's exec.
 
+use ahead_model::RangeSet;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 /// A path as in the kernel: any bytes but NUL, not necessarily UTF-8.
 pub type PathBytes = Vec<u8>;
@@ -94,7 +96,25 @@ pub struct File {
     pub deleted: bool,
     /// Used ranges, in order of first use. Page-aligned, except that the last page is clipped to the end of the file.
     pub extents: Vec<Extent>,
+    /// What the used ranges contained; `None`: unknown. It shows whether the extents still apply to a file that replaced this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<Box<ContentCheck>>,
 }
+
+/// Digests of a file's content. CRC-32: a wrong match costs a prefetch without use, never correctness.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContentCheck {
+    /// Of the layout of an ELF file; 0: another file, or unknown.
+    pub layout: u32,
+    /// Of each of [`File::content_pieces`]; 0: unknown.
+    pub pieces: Vec<u32>,
+}
+
+/// Used ranges are cut at multiples of this size, so that a change of one page (as of the build-id) costs the check of four pages.
+pub const PIECE_BYTES: u64 = 16 << 10;
+
+/// Maximum number of pieces of one file: 1 GiB of used ranges. A larger file has no content check.
+pub const MAX_PIECES: usize = 1 << 16;
 
 /// A range that was used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -183,6 +203,29 @@ impl File {
     /// Bytes used of this file.
     pub fn used_bytes(&self) -> u64 {
         self.extents.iter().map(|e| e.length_bytes).sum()
+    }
+
+    /// The used ranges, ascending.
+    pub fn used_ranges(&self) -> RangeSet {
+        self.extents.iter().map(|e| e.offset_bytes..e.offset_bytes + e.length_bytes).collect()
+    }
+
+    /// The used ranges for the content check: ascending, without overlap, cut at multiples of [`PIECE_BYTES`]. They depend on the used
+    /// bytes only, not on the order and the number of the extents. `None`: more than [`MAX_PIECES`].
+    pub fn content_pieces(&self) -> Option<Vec<Range<u64>>> {
+        let mut pieces = Vec::new();
+        for range in self.used_ranges().iter() {
+            let mut start = range.start;
+            while start < range.end {
+                if pieces.len() == MAX_PIECES {
+                    return None;
+                }
+                let end = (start / PIECE_BYTES + 1).saturating_mul(PIECE_BYTES).min(range.end);
+                pieces.push(start..end);
+                start = end;
+            }
+        }
+        Some(pieces)
     }
 }
 

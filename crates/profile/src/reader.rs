@@ -225,13 +225,26 @@ impl<'a> Reader<'a> {
 
     /// Reads a record of at least `fields` fields. Fields that a newer version added at its end are skipped.
     pub fn record<T>(&mut self, fields: u64, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.record_with_optional(fields, read, |reader, _| reader.skip())
+    }
+
+    /// As [`Reader::record`], with one more field that may be missing, which `optional` reads.
+    pub fn record_with_optional<T>(
+        &mut self,
+        fields: u64,
+        read: impl FnOnce(&mut Self) -> Result<T>,
+        optional: impl FnOnce(&mut Self, &mut T) -> Result<()>,
+    ) -> Result<T> {
         let start = self.at;
         let count = self.array()?;
         if count < fields {
             return Self::fault(start, format!("{count} fields instead of {fields}"));
         }
-        let value = read(self)?;
-        for _ in fields..count {
+        let mut value = read(self)?;
+        if count > fields {
+            optional(self, &mut value)?;
+        }
+        for _ in fields + 1..count {
             self.skip()?;
         }
         Ok(value)

@@ -2,6 +2,7 @@
 
 use super::decision::{DEFAULT_STALE_PERCENT, Reason, reason_to_record};
 use super::earlier::Earlier;
+use super::packages::{self, PACKAGE_PROFILES};
 use super::replay::last_account;
 use super::store::{BootStore, State};
 use super::{Circumstances, Off};
@@ -9,15 +10,18 @@ use crate::error::IoContext;
 use crate::notify::Notify;
 use crate::prefetch::{self, Account, Skipped};
 use crate::record::{Recorder, Scope};
-use crate::{Result, output};
+use crate::{Error, Result, output};
 use ahead_model::sorting;
 use ahead_process::Signals;
 use ahead_profile::{Milestone, MilestoneKind, Profile};
+use ahead_sys::root::Root;
 use ahead_undo::home;
 use std::ffi::OsStr;
+use std::fs::{File, TryLockError};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 /// What became of an observation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +57,7 @@ pub fn observe(signals: &Signals, notify: Notify<'_>) -> Result<Learned> {
         // The early boot has a root that is not yet writable: the state is saved when the boot is done.
         return Ok(Learned::NotNeeded);
     };
+    let _alone = observe_alone()?;
     let earlier = Earlier::now();
     let recorder = Recorder { starts_cold: true, ..Recorder::default() };
     let recording = recorder.observe(&Scope::Everything, signals, notify)?;
@@ -65,10 +70,29 @@ pub fn observe(signals: &Signals, notify: Notify<'_>) -> Result<Learned> {
     mark_ready(&mut profile, reached_us, recording.started_ns / 1000);
     let (files, bytes) = (profile.files.len(), profile.data_bytes());
     let alone = reason == Reason::Requested;
+    let packages = packages::digests(&packages::load(&Root::default(), Path::new(PACKAGE_PROFILES)));
+    let _lock = store.lock(LOCK_TIME)?;
     store.add(profile, alone)?;
     // After the profile: a recording that was not saved is wanted at the next boot, too.
-    store.save_state(&State::default())?;
+    store.save_state(&store.state().after_recording(&state, packages))?;
     Ok(Learned::Recorded(reason, files, bytes))
+}
+
+/// The lock of the process that observes this boot.
+const OBSERVER: &str = "/run/ahead/boot-observe.lock";
+/// A trigger of a package manager has the lock of the recordings for some seconds.
+const LOCK_TIME: Duration = Duration::from_secs(15);
+
+/// Makes this process the only one that observes this boot: two recordings of one boot would count twice.
+fn observe_alone() -> Result<File> {
+    let lock = home::open_lock("observe a boot", Path::new(OBSERVER))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => {
+            Err(Error::Failed(format!("another process observes this boot already; see: fuser -v {OBSERVER}")))
+        }
+        Err(TryLockError::Error(error)) => Err(Error::io(format!("lock {OBSERVER}"), error)),
+    }
 }
 
 /// The end of the early list. `reached_us`, `started_us`: times of CLOCK_MONOTONIC.
@@ -93,6 +117,10 @@ pub fn end_observation() -> Result<()> {
     let before = store.recordings();
     let stopped = Command::new("systemctl").args(["stop", RECORD_UNIT]).status();
     stopped.what(&format!("systemctl stop {RECORD_UNIT}"))?;
+    let _lock = store.lock(LOCK_TIME)?;
+    if store.repair()? {
+        tracing::warn!("{}: damaged; made again from the recordings", store.profile_path().display());
+    }
     // Only now: a boot that was recorded has a new state.
     let stale_percent = last_account().as_ref().map_or(0, stale_percent);
     let state = store.state();

@@ -1,5 +1,6 @@
 //! The replay at the start of the machine.
 
+use super::packages::{self, Known, PACKAGE_PROFILES};
 use super::store::BootStore;
 use super::{Circumstances, Off};
 use crate::error::IoContext;
@@ -7,7 +8,9 @@ use crate::notify::Notify;
 use crate::prefetch::{Account, HeadStart, Options, PrefetchProcess, Priority, ProfileFile, Request};
 use crate::{Error, Result, output};
 use ahead_process::Signals;
+use ahead_profile::Profile;
 use ahead_sys::cache;
+use ahead_sys::root::Root;
 use ahead_undo::home;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -53,7 +56,11 @@ pub fn replay(signals: &Signals, notify: Notify<'_>) -> Result<Replayed> {
     if Path::new(EARLY).exists() {
         return Ok(Replayed::Early);
     }
-    let Some(profile) = store.profile_to_replay() else { return Ok(Replayed::NoProfile) };
+    let profile = match store.profile_to_replay() {
+        Some(profile) => profile,
+        None if save_packages_profile(notify)? => PACKAGES.into(),
+        None => return Ok(Replayed::NoProfile),
+    };
     let request = Request {
         profile: ProfileFile::Named(profile.clone()),
         options: Options {
@@ -80,6 +87,26 @@ pub fn replay(signals: &Signals, notify: Notify<'_>) -> Result<Replayed> {
     // Without it the boot is recorded a little too seldom.
     keep(&account).unwrap_or_else(|error| notify(&error.to_string()));
     Ok(Replayed::Done(profile, Box::new(account)))
+}
+
+/// What packages carry, as one profile. The root is not writable yet.
+const PACKAGES: &str = "/run/ahead/boot-packages.ahead";
+/// Time to look up the packages' files: the boot reads some of these meanwhile.
+const LOOKUP_TIME: Duration = Duration::from_secs(10);
+
+/// Saves the packages' profiles for a machine that has recorded no boot yet. Returns whether there is anything to replay.
+fn save_packages_profile(notify: Notify<'_>) -> Result<bool> {
+    let root = Root::default();
+    let packages = packages::load(&root, Path::new(PACKAGE_PROFILES));
+    let (mut profile, until) = (Profile::default(), Instant::now() + LOOKUP_TIME);
+    packages::add_to(&mut profile, &packages, &Known::new(), &root, until, notify)?;
+    if profile.files.is_empty() {
+        return Ok(false);
+    }
+    home::make_directory("replay the profiles of packages", Path::new(home::HOME))?;
+    ahead_profile::fit(&mut profile);
+    ahead_profile::save(&profile, Path::new(PACKAGES))?;
+    Ok(true)
 }
 
 /// The smallest limit of one read-ahead call, bytes: the classic window.

@@ -1,11 +1,14 @@
 //! The state of boots on this machine.
 
 use super::decision::{DEFAULT_STALE_PERCENT, reason_to_record};
+use super::packages::{self, PACKAGE_PROFILES};
 use super::replay::last_account;
 use super::store::{BootStore, State};
 use super::units::is_installed;
 use super::{Circumstances, Off};
 use crate::Account;
+use ahead_sys::root::Root;
+use serde::Serialize;
 use std::path::{Path, PathBuf};
 
 /// What is known about boots.
@@ -25,8 +28,31 @@ pub struct Status {
     pub next_recording: Option<String>,
     /// What is known about the last boots.
     pub state: State,
+    /// The profiles that packages carry.
+    pub packages: PackageCounts,
     /// The account of this boot's replay.
     pub account: Option<Account>,
+}
+
+/// The profiles that packages carry.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PackageCounts {
+    /// Those that are used, because no recorded boot includes them yet.
+    pub used: usize,
+    /// Those that recorded boots include.
+    pub learned: usize,
+    /// Why others are skipped, with their paths.
+    pub skipped: Vec<String>,
+}
+
+impl PackageCounts {
+    /// For a table: a name and a text in each row.
+    pub fn rows(&self) -> Vec<(&'static str, String)> {
+        let PackageCounts { used, learned, skipped } = self;
+        let counts = format!("profiles: {used} used, {learned} no longer needed (a recorded boot has them)");
+        let counts = (used + learned > 0).then_some(("packages", counts));
+        counts.into_iter().chain(skipped.iter().map(|why| ("skipped", why.clone()))).collect()
+    }
 }
 
 /// The state of boots on this machine. Changes nothing, and reads a few small files.
@@ -34,14 +60,25 @@ pub fn status() -> Status {
     let (circumstances, store) = (Circumstances::now(), BootStore::here());
     let (state, recordings) = (store.state(), store.recordings().len());
     let reason = reason_to_record(&circumstances, &state, recordings, DEFAULT_STALE_PERCENT);
+    let profile = store.profile_to_replay();
+    let known = profile.as_deref().and_then(BootStore::of_profile).map(|store| store.state().known_packages);
+    let known = known.unwrap_or_default();
+    let packages = packages::load(&Root::default(), Path::new(PACKAGE_PROFILES));
+    let (readable, skipped): (Vec<_>, Vec<_>) = packages.iter().partition(|package| package.files.is_ok());
+    let learned = readable.iter().filter(|package| package.is_known(&known)).count();
     Status {
         installed: is_installed(Path::new("/")),
         off: circumstances.off(),
         directory: store.directory().to_path_buf(),
         recordings,
-        profile: store.profile_to_replay(),
+        profile,
         next_recording: reason.map(|reason| reason.text()),
         state,
+        packages: PackageCounts {
+            used: readable.len() - learned,
+            learned,
+            skipped: skipped.into_iter().filter_map(|package| package.files.as_ref().err().cloned()).collect(),
+        },
         account: last_account(),
     }
 }

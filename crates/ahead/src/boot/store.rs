@@ -8,16 +8,21 @@
 //!
 //! ROOT is the UUID of the root file system. Numbers order the recordings, not dates: the clock may be wrong until it is set.
 
+use crate::content::ContentReader;
 use crate::error::IoContext;
 use crate::{Result, output};
-use ahead_profile::Profile;
+use ahead_profile::{LoadError, PathBytes, Profile};
+use ahead_sys::root::Root;
 use ahead_sys::{fsuuid, machine, mounts};
+use ahead_undo::home;
 use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder};
 use std::io::{self, Read};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Boots whose recordings are kept, and merged: a page's support is how many of them used it. The first five boots are recorded.
 pub const KEPT_BOOTS: usize = 5;
@@ -26,10 +31,16 @@ pub const KEPT_BOOTS: usize = 5;
 pub(super) const HOME: &str = "/var/lib/ahead/boot";
 const MERGED: &str = "replay.ahead";
 const STATE: &str = "state.json";
+/// In the directory of all boots.
+const LOCK: &str = "lock";
 /// A state has a few hundred bytes.
 const MAX_STATE_BYTES: u64 = 64 << 10;
 /// Recordings in one directory that are looked at: more were not written by us.
 const MAX_ENTRIES: usize = 1000;
+
+/// The content check of a boot: the pages are resident, so 1 GiB takes less than a second. The service manager waits for 30 s.
+const CHECK_BYTES: u64 = 1 << 30;
+const CHECK_TIME: Duration = Duration::from_secs(5);
 
 /// What is known about the last boots.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,6 +54,31 @@ pub struct State {
     pub boots_since_recording: u32,
     /// Share of the profile that was stale at the last replay, percent.
     pub stale_percent: u32,
+    /// Transactions of the package manager so far: one that happens while a boot is observed is noticed by it.
+    pub transactions: u64,
+    /// The packages' profiles that a recorded boot includes: names, with digests.
+    pub known_packages: BTreeMap<String, u32>,
+}
+
+impl State {
+    /// The state after a boot was recorded that began in the state `before`. `packages`: the packages' profiles that are installed now.
+    pub(super) fn after_recording(&self, before: &State, packages: BTreeMap<String, u32>) -> State {
+        // What was noted during the observation concerns the next boot.
+        let packages_changed = self.transactions != before.transactions;
+        State {
+            requested: self.requested && !before.requested,
+            packages_changed,
+            transactions: self.transactions,
+            known_packages: if packages_changed { before.known_packages.clone() } else { packages },
+            ..State::default()
+        }
+    }
+}
+
+/// Holds the lock of the directory of all boots until it is dropped.
+#[derive(Debug)]
+pub struct StoreLock {
+    _file: fs::File,
 }
 
 /// The recordings of one root file system and kernel.
@@ -92,14 +128,48 @@ impl BootStore {
         profiles.filter_map(|path| Some((path.metadata().ok()?.modified().ok()?, path))).max().map(|(_, path)| path)
     }
 
+    /// The store in which a profile lies.
+    pub(super) fn of_profile(profile: &Path) -> Option<BootStore> {
+        Some(BootStore { directory: profile.parent()?.to_path_buf() })
+    }
+
+    /// Keeps other processes from changing the directory of all boots: two boots may share it (containers), and a trigger of a package
+    /// manager may run while a recording is saved.
+    ///
+    /// # Errors
+    /// The directory cannot be written, other users may write it, or another process has held the lock for `limit`.
+    pub fn lock(&self, limit: Duration) -> Result<StoreLock> {
+        self.make()?;
+        let path = self.directory.parent().unwrap_or(&self.directory).join(LOCK);
+        let file = home::open_lock("change the recordings of boots", &path)?;
+        home::lock_within(&file, &path, limit, |pause| {
+            std::thread::sleep(pause);
+            Ok::<(), ahead_sys::Error>(())
+        })?;
+        Ok(StoreLock { _file: file })
+    }
+
     /// The state. One that is missing or damaged is that of a machine that knows nothing.
     pub fn state(&self) -> State {
-        let read = || -> io::Result<String> {
+        let path = self.directory.join(STATE);
+        let read = || -> io::Result<Option<String>> {
+            match path.symlink_metadata() {
+                Ok(there) if there.is_file() => {}
+                Ok(_) => return Err(io::Error::other("not a regular file")),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                Err(error) => return Err(error),
+            }
             let mut text = String::new();
-            fs::File::open(self.directory.join(STATE))?.take(MAX_STATE_BYTES).read_to_string(&mut text)?;
-            Ok(text)
+            fs::File::open(&path)?.take(MAX_STATE_BYTES).read_to_string(&mut text)?;
+            Ok(Some(text))
         };
-        read().ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
+        let state = read().and_then(|text| Ok(text.map(|text| serde_json::from_str(&text)).transpose()?));
+        state
+            .unwrap_or_else(|error| {
+                tracing::warn!("{}: skipped: {error}", path.display());
+                None
+            })
+            .unwrap_or_default()
     }
 
     /// Saves the state.
@@ -141,13 +211,54 @@ impl BootStore {
         let kept_before = if alone { 0 } else { KEPT_BOOTS - 1 };
         let (old, kept) = before.split_at(before.len().saturating_sub(kept_before));
         // A damaged recording (a power cut) is left out, and removed in its turn.
-        let mut all: Vec<Profile> =
-            kept.iter().filter_map(|kept| ahead_profile::load(&self.path_of(*kept)).ok()).collect();
+        let mut all = self.load(kept);
         all.push(profile);
-        ahead_profile::save(&merge(all), &self.profile_path())?;
+        self.save_merged(all)?;
         for number in old {
             // The next recording tries again.
             let _ = fs::remove_file(self.path_of(*number));
+        }
+        Ok(())
+    }
+
+    fn load(&self, numbers: &[u64]) -> Vec<Profile> {
+        let load = |number: &u64| ahead_profile::load(&self.path_of(*number));
+        let loaded = numbers.iter().map(load);
+        loaded.filter_map(|loaded| loaded.inspect_err(|error| tracing::warn!("skipped: {error}")).ok()).collect()
+    }
+
+    fn save_merged(&self, recordings: Vec<Profile>) -> Result<()> {
+        let mut merged = merge(recordings);
+        // The boot is over, and its pages are still resident.
+        ContentReader::new(&Root::default(), CHECK_BYTES, CHECK_TIME).add_checks(&mut merged);
+        Ok(ahead_profile::save(&merged, &self.profile_path())?)
+    }
+
+    /// Makes the merged profile again from the recordings if it is damaged. Returns whether it was.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(super) fn repair(&self) -> Result<bool> {
+        let damaged = matches!(ahead_profile::load(&self.profile_path()), Err(LoadError::Decode { .. }));
+        let recordings = if damaged { self.load(&self.recordings()) } else { Vec::new() };
+        if recordings.is_empty() {
+            return Ok(false);
+        }
+        self.save_merged(recordings)?;
+        Ok(true)
+    }
+
+    /// Changes the entries of all recordings, as those of the merged profile were. `change` returns whether it has changed a profile.
+    ///
+    /// # Errors
+    /// A recording cannot be written.
+    pub(super) fn change_recordings(&self, mut change: impl FnMut(&mut Profile) -> bool) -> Result<()> {
+        for number in self.recordings() {
+            let path = self.path_of(number);
+            let Ok(mut profile) = ahead_profile::load(&path) else { continue };
+            if change(&mut profile) {
+                ahead_profile::save(&profile, &path)?;
+            }
         }
         Ok(())
     }
@@ -167,10 +278,34 @@ fn merge(mut recordings: Vec<Profile>) -> Profile {
     for (number, profile) in recordings.iter_mut().enumerate() {
         profile.recording.created_unix_s = number as u64;
     }
+    let earlier = uses_of_earlier_versions(&recordings);
     let mut merged = ahead_profile::merge(recordings);
     merged.recording.created_unix_s = date;
+    let runs = merged.recording.runs;
+    for file in &mut merged.files {
+        let more = earlier.get(&file.path).copied().unwrap_or(0);
+        file.extents.iter_mut().for_each(|extent| extent.runs = extent.runs.saturating_add(more).min(runs));
+    }
     ahead_profile::fit(&mut merged);
     merged
+}
+
+/// By path, the recorded boots that used another version of a file than the last one. They count as uses of what the new version has:
+/// else an upgraded file would be fetched last until most boots have used it.
+fn uses_of_earlier_versions(recordings: &[Profile]) -> HashMap<PathBytes, u32> {
+    let mut versions: HashMap<&PathBytes, ((u64, i64), u32, u32)> = HashMap::new();
+    for recording in recordings {
+        for file in recording.files.iter().filter(|file| !file.deleted && !file.extents.is_empty()) {
+            let version = (file.size_bytes, file.mtime_ns);
+            let (last, same, other) = versions.entry(&file.path).or_insert((version, 0, 0));
+            if *last != version {
+                (*last, *other, *same) = (version, *other + *same, 0);
+            }
+            *same += recording.recording.runs;
+        }
+    }
+    let earlier = versions.into_iter().filter(|(_, (_, _, other))| *other > 0);
+    earlier.map(|(path, (_, _, other))| (path.clone(), other)).collect()
 }
 
 /// The root file system: its UUID, or else its type and device.
@@ -235,5 +370,124 @@ mod tests {
         store.add(recording(&[1], 0), false).unwrap();
         assert_eq!(ahead_profile::load(&store.profile_path()).unwrap().recording.runs, 1);
         assert_eq!(store.recordings(), [1, 2]);
+    }
+
+    /// Regression: a file that a package upgrade replaced had the support of one boot in five, and was fetched last for three boots.
+    #[test]
+    fn upgraded_file_keeps_the_support_of_its_earlier_versions() {
+        let version = |mtime_ns: i64, pages: &[u64]| {
+            let mut profile = recording(pages, 0);
+            profile.files[0].mtime_ns = mtime_ns;
+            profile
+        };
+        let merged =
+            merge(vec![version(1, &[0]), version(1, &[0]), version(1, &[0]), version(2, &[0, 9]), version(2, &[0])]);
+        let support: Vec<u32> = merged.files[0].extents.iter().map(|extent| extent.runs).collect();
+        assert_eq!(support, [5, 4]);
+        // A file that only the last boot read is no upgrade.
+        let new = |path: &str| {
+            let mut profile = version(2, &[0]);
+            profile.files[0].path = path.into();
+            profile
+        };
+        let merged = merge(vec![new("/a"), new("/a"), new("/b")]);
+        assert_eq!(merged.files.iter().map(|file| file.extents[0].runs).collect::<Vec<_>>(), [2, 1]);
+    }
+
+    #[test]
+    fn recordings_are_ordered_by_number_when_the_clock_jumps_back() {
+        let home = tempfile::tempdir().unwrap();
+        let store = BootStore::below(home.path(), "root", "6.1");
+        for (boot, created_unix_s) in [(0, 2_000_000_000), (1, 2_000_000_100), (2, 0), (3, 500)] {
+            let mut profile = recording(&[0], created_unix_s);
+            // Each boot sees another version: the last one counts, whatever the clock says.
+            (profile.files[0].mtime_ns, profile.files[0].size_bytes) = (boot, (1 << 20) + boot as u64);
+            store.add(profile, false).unwrap();
+        }
+        assert_eq!(store.recordings(), [1, 2, 3, 4]);
+        let merged = ahead_profile::load(&store.profile_path()).unwrap();
+        assert_eq!((merged.files[0].mtime_ns, merged.recording.created_unix_s, merged.recording.runs), (3, 500, 4));
+    }
+
+    /// Regression: a transaction, or a request, during the observation of a boot was forgotten when the recording was saved.
+    #[test]
+    fn note_during_a_recording_concerns_the_next_boot() {
+        let before = State { packages_changed: true, requested: true, transactions: 3, ..State::default() };
+        let packages = || BTreeMap::from([("a.list".to_owned(), 7)]);
+        let after = before.after_recording(&before, packages());
+        assert_eq!(after, State { transactions: 3, known_packages: packages(), ..State::default() });
+        let noted = State { transactions: 4, ..before.clone() };
+        // A package that arrived in the middle of the boot is not known to be included.
+        assert_eq!(
+            noted.after_recording(&before, packages()),
+            State { packages_changed: true, transactions: 4, ..State::default() }
+        );
+        let requested = State { requested: false, ..before.clone() };
+        assert!(before.after_recording(&requested, packages()).requested);
+    }
+
+    #[test]
+    fn hostile_state_is_skipped() {
+        let home = tempfile::tempdir().unwrap();
+        let store = BootStore::below(home.path(), "root", "6.1");
+        store.make().unwrap();
+        let path = store.directory().join(STATE);
+        let deep = "[".repeat(60_000);
+        for text in [
+            "",
+            "{",
+            "{\"requested\":",
+            "[]",
+            "null",
+            "{\"transactions\":-1}",
+            "{\"known_packages\":{\"a\":1e99}}",
+            &deep,
+        ] {
+            fs::write(&path, text).unwrap();
+            assert_eq!(store.state(), State::default(), "{text:.40}");
+        }
+        fs::write(&path, vec![b' '; 1 << 20]).unwrap();
+        assert_eq!(store.state(), State::default());
+        fs::remove_file(&path).unwrap();
+        // Opening a FIFO would wait for a writer.
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, 0o600.into()).unwrap();
+        assert_eq!(store.state(), State::default());
+    }
+
+    /// Regression: a damaged profile was replayed by no boot until the next recording, ten boots later.
+    #[test]
+    fn damaged_profile_is_made_again_from_the_recordings() {
+        let home = tempfile::tempdir().unwrap();
+        let store = BootStore::below(home.path(), "root", "6.1");
+        assert!(!store.repair().unwrap());
+        store.add(recording(&[0, 3], 5), false).unwrap();
+        let whole = fs::read(store.profile_path()).unwrap();
+        assert!(!store.repair().unwrap());
+        for damaged in [&whole[..whole.len() / 2], b"", b"\x89AHEAD\r\n"] {
+            fs::write(store.profile_path(), damaged).unwrap();
+            assert!(store.repair().unwrap());
+            assert_eq!(fs::read(store.profile_path()).unwrap(), whole);
+        }
+    }
+
+    #[test]
+    fn two_recorders_on_one_store_save_one_after_the_other() {
+        let home = tempfile::tempdir().unwrap();
+        let store = BootStore::below(home.path(), "root", "6.1");
+        let held = store.lock(Duration::ZERO).unwrap();
+        let error = store.lock(Duration::from_millis(20)).unwrap_err().to_string();
+        assert!(error.contains("another process has held"), "{error}");
+        drop(held);
+        std::thread::scope(|scope| {
+            for boot in 0..4 {
+                let store = store.clone();
+                scope.spawn(move || {
+                    let _lock = store.lock(Duration::from_secs(60)).unwrap();
+                    store.add(recording(&[boot], boot), false).unwrap();
+                });
+            }
+        });
+        assert_eq!(store.recordings(), [1, 2, 3, 4]);
+        assert_eq!(ahead_profile::load(&store.profile_path()).unwrap().recording.runs, 4);
     }
 }

@@ -3,13 +3,21 @@
 //! ```text
 //!     missing, not a regular file ──▶ removed
 //!     changed                     ──▶ new size and time, if its extents still lie within the file; else removed
+//!       with a content check      ──▶ new size and time, with the extents whose content is still there; without any removed
 //!     same path, same file        ──▶ its extents join those of the first entry
 //!     unknown                     ──▶ kept: another user may be able to look at it
 //! ```
 
 use super::{Checked, Joined, Problem};
+use crate::content::{ContentReader, Examined};
 use ahead_profile::{Extent, File, Profile};
+use ahead_sys::root::Root;
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The content checks of one fix: a profile of a boot has 300 MiB.
+const MAX_READ_BYTES: u64 = 4 << 30;
+const MAX_READ_TIME: Duration = Duration::from_secs(60);
 
 /// What a fix has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,8 +31,11 @@ pub struct Fixed {
 }
 
 /// Removes, updates and merges entries. Lookups, metadata and milestones stay.
-pub fn fix(profile: Profile, checked: &Checked) -> (Profile, Fixed) {
+///
+/// A changed file whose content the profile knows is read below `root`, within limits.
+pub fn fix(profile: Profile, checked: &Checked, root: &Root) -> (Profile, Fixed) {
     let mut fixed = Fixed::default();
+    let mut reader = ContentReader::new(root, MAX_READ_BYTES, MAX_READ_TIME);
     let mut kept: Vec<Option<File>> = profile.files.into_iter().map(Some).collect();
     // First every entry by itself, then duplicates: the first entry of a file may be the removed one.
     for finding in &checked.findings {
@@ -34,6 +45,18 @@ pub fn fix(profile: Profile, checked: &Checked) -> (Profile, Fixed) {
                 kept[finding.file] = None;
                 fixed.removed += 1;
             }
+            (Problem::Changed, Some(_)) if file.content.is_some() => match reader.examine(file) {
+                Examined::Replaced(replaced) => {
+                    replaced.apply(file);
+                    reader.add_check(file);
+                    fixed.updated += 1;
+                }
+                Examined::Stale | Examined::Missing => {
+                    kept[finding.file] = None;
+                    fixed.removed += 1;
+                }
+                Examined::Same | Examined::Unknown => {}
+            },
             (Problem::Changed, Some(now)) if file.extents.iter().all(|extent| end(extent) <= now.size_bytes) => {
                 (file.size_bytes, file.mtime_ns, file.inode) = (now.size_bytes, now.mtime_ns, now.inode);
                 // Their places on the disk are those of the former content.
@@ -74,8 +97,7 @@ fn end(extent: &Extent) -> u64 {
 pub(super) mod tests {
     use super::*;
     use crate::lists::check;
-    use ahead_profile::Recording;
-    use ahead_sys::root::Root;
+    use ahead_profile::{ContentCheck, Recording, digest_of};
     use std::fs;
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::{MetadataExt, symlink};
@@ -126,7 +148,7 @@ pub(super) mod tests {
         let recording = Recording { runs: 1, ..Recording::default() };
         let profile = Profile { recording, files, ..Profile::default() };
         let checked = check(&profile, &Root::default(), |_| ());
-        let (profile, fixed) = fix(profile, &checked);
+        let (profile, fixed) = fix(profile, &checked, &Root::default());
         assert_eq!(check(&profile, &Root::default(), |_| ()).findings, [], "a fixed profile has no problem");
         ahead_profile::encode(&profile).expect("a fixed profile can be saved");
         (profile.files, fixed)
@@ -140,6 +162,23 @@ pub(super) mod tests {
         let (files, did) = fixed(vec![stale("changed"), stale("short"), entry(&tree, "a", vec![placed])]);
         let expected = [entry(&tree, "changed", vec![extent(4096, 4096)]), entry(&tree, "a", vec![placed])];
         assert_eq!((files, did), (expected.to_vec(), Fixed { removed: 1, updated: 1, merged: 0 }));
+    }
+
+    #[test]
+    fn changed_file_with_a_content_check_keeps_what_is_still_there() {
+        let tree = Tree::new();
+        let stale = |name: &str, digests: [u32; 2]| {
+            let extents = vec![extent(4096, 4096), extent(12_288, 4096)];
+            let content = Some(Box::new(ContentCheck { layout: 0, pieces: digests.to_vec() }));
+            File { mtime_ns: 2, inode: 3, content, ..entry(&tree, name, extents) }
+        };
+        let page = digest_of(&[1; 4096]);
+        let (files, did) = fixed(vec![stale("changed", [page; 2]), stale("a", [page, 7]), stale("b", [7, 7])]);
+        assert_eq!(did, Fixed { removed: 1, updated: 2, merged: 0 });
+        let kept: Vec<&[Extent]> = files.iter().map(|file| &file.extents[..]).collect();
+        assert_eq!(kept, [&[extent(4096, 4096), extent(12_288, 4096)][..], &[extent(4096, 4096)]]);
+        // The next fix knows the content, too. (In /tmp, which may be in memory, files have no check.)
+        assert!(files.iter().all(|file| file.mtime_ns == entry(&tree, "a", vec![]).mtime_ns || file.mtime_ns > 2));
     }
 
     #[test]

@@ -251,6 +251,11 @@ impl From<ahead_sys::Error> for Unusable {
     }
 }
 
+/// The entry of a file as it is now, with these ranges as whole pages. `None`: it cannot be prefetched.
+pub(crate) fn file_as_it_is(root: &Root, table: &[Mount], path: &[u8], wanted: &RangeSet) -> Option<File> {
+    file_of(root, table, Path::new(OsStr::from_bytes(path)), wanted).ok()
+}
+
 fn file_of(root: &Root, table: &[Mount], path: &Path, wanted: &RangeSet) -> std::result::Result<File, Unusable> {
     let (handle, real) = root.find(path)?;
     if !handle.is_regular_file() {

@@ -27,6 +27,7 @@ fn value(status: &Status) -> serde_json::Value {
         "stale_percent": status.state.stale_percent,
         "packages_changed": status.state.packages_changed,
         "recording_requested": status.state.requested,
+        "package_profiles": status.packages,
         "account": status.account,
     })
 }
@@ -42,6 +43,7 @@ fn lines(status: &Status) -> String {
     rows.push(("profile", status.profile.as_deref().map_or_else(|| "none yet".into(), path)));
     let next = status.next_recording.as_ref().map_or_else(|| "not recorded".into(), |why| format!("recorded: {why}"));
     rows.push(("next boot", next));
+    rows.extend(status.packages.rows().into_iter().map(|(name, value)| (name, printable(value.as_bytes()))));
     let replay = status.account.as_ref().map_or_else(|| "none in this boot".into(), crate::account::line);
     rows.push(("replay", replay));
     rows.iter().map(|(name, value)| format!("{name:>10}  {value}\n")).collect()

@@ -4,7 +4,9 @@
 //! `good-…` must decode, `bad-…` must be refused, and none may break a rule of `exercise`.
 
 use crate::exercise;
-use ahead_profile::{Extent, File, Lookup, Metadata, Milestone, MilestoneKind, Precision, Profile, Recording, encode};
+use ahead_profile::{
+    ContentCheck, Extent, File, Lookup, Metadata, Milestone, MilestoneKind, Precision, Profile, Recording, encode,
+};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
@@ -50,6 +52,7 @@ fn full() -> Profile {
             mtime_ns: -1,
             deleted: false,
             extents: vec![extent(4096, 8192, 90), Extent { physical_bytes: None, ..extent(0, 4096, 100) }],
+            content: None,
         }],
         metadata: vec![Metadata {
             device_path: b"/dev/vda".to_vec(),
@@ -72,6 +75,12 @@ fn with_root(root: &str) -> Profile {
     Profile { recording, ..Profile::default() }
 }
 
+fn with_content() -> Profile {
+    let mut profile = full();
+    profile.files[0].content = Some(Box::new(ContentCheck { layout: 7, pieces: vec![u32::MAX] }));
+    profile
+}
+
 /// The bytes of `full` with the first occurrence of `from` replaced, and a correct checksum.
 fn replaced(from: &[u8], to: &[u8]) -> Vec<u8> {
     let bytes = encode(&full()).unwrap();
@@ -85,6 +94,12 @@ fn made() -> Corpus {
     let bytes = encode(&full()).unwrap();
     add("good-full", bytes.clone());
     add("good-least", encode(&least()).unwrap());
+    add("good-content", encode(&with_content()).unwrap());
+    // The last byte of the digests is missing: no multiple of 4.
+    let bytes_of_content = encode(&with_content()).unwrap();
+    let at = bytes_of_content.windows(5).position(|window| window == b"\x48\x07\0\0\0").unwrap();
+    let cut = [&bytes_of_content[28..at], b"\x47", &bytes_of_content[at + 1..at + 8], &bytes_of_content[at + 9..]];
+    add("bad-content-length", exercise::with_header(&cut.concat()));
     add("good-root", encode(&with_root("/mnt/image")).unwrap());
     // A newer minor version: one more key in the outer map (a5 becomes a6), with nested values to skip.
     let newer = [b"\xa6", &bytes[29..], b"\x66future\xa1\x01\x82\xf5\xc1\xfb\0\0\0\0\0\0\0\0"].concat();

@@ -1,6 +1,8 @@
 //! Random valid profiles.
 
-use ahead_profile::{Extent, File, Lookup, Metadata, Milestone, MilestoneKind, Precision, Profile, Recording};
+use ahead_profile::{
+    ContentCheck, Extent, File, Lookup, Metadata, Milestone, MilestoneKind, Precision, Profile, Recording,
+};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -38,7 +40,9 @@ fn extents(runs: u32) -> impl Strategy<Value = Vec<Extent>> {
 fn file(path: impl Strategy<Value = Vec<u8>>, runs: u32) -> impl Strategy<Value = File> {
     let names = (path, option::of(self::path()), self::path(), "[a-z0-9]{0,6}");
     let numbers = (any::<u64>(), any::<u64>(), 0..3u64, -1..2i64, prop::bool::weighted(0.1));
-    (names, numbers, extents(runs)).prop_map(|(names, numbers, extents)| File {
+    let content = option::of((any::<u32>(), vec(any::<u32>(), 0..4)))
+        .prop_map(|content| content.map(|(layout, pieces)| Box::new(ContentCheck { layout, pieces })));
+    (names, numbers, extents(runs), content).prop_map(|(names, numbers, extents, content)| File {
         path: names.0,
         seen_path: names.1,
         fs_path: names.2,
@@ -49,6 +53,7 @@ fn file(path: impl Strategy<Value = Vec<u8>>, runs: u32) -> impl Strategy<Value 
         mtime_ns: numbers.3,
         deleted: numbers.4,
         extents,
+        content,
     })
 }
 

@@ -1,0 +1,210 @@
+//! Boots with bad input and faults: each step of a boot ends with status 0 and a message, and no file is truncated. The steps run in a mount
+//! namespace with an empty `/var/lib`, `/run` and `/usr/share`, so this machine keeps nothing.
+
+use serde_json::Value;
+use std::fs;
+use std::process::{Command, Output};
+
+/// The steps of one machine.
+struct Machine {
+    /// On a disk: pages of files in memory are not prefetched.
+    home: tempfile::TempDir,
+    store: String,
+}
+
+/// $1: the shell script. /usr/share is on a disk, for a directory in memory is not listed. The store is in memory: a full one can be made.
+const NAMESPACE: &str = "mount -t tmpfs -o size=2m,mode=755 tmpfs /var/lib && mount -t tmpfs -o mode=755 tmpfs /run && \
+    mount --bind \"$FILES/share\" /usr/share && mkdir -p \"$STORE\" && cd \"$FILES\" && set -e && eval \"$1\"";
+
+impl Machine {
+    /// `None`, with a message: these steps cannot run here.
+    fn new() -> Option<Machine> {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: needs root");
+            return None;
+        }
+        let status = Command::new(assert_cmd::cargo::cargo_bin("ahead")).args(["boot", "status", "--json"]).output();
+        let status: Value = serde_json::from_slice(&status.unwrap().stdout).unwrap();
+        if !status["off"].is_null() {
+            eprintln!("skipped: boots are off here: {}", status["off"]);
+            return None;
+        }
+        let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        fs::create_dir(home.path().join("share")).unwrap();
+        for number in 0..10 {
+            fs::write(home.path().join(format!("file{number}")), vec![number; 100_000]).unwrap();
+        }
+        Some(Machine { home, store: status["directory"].as_str().unwrap().to_owned() })
+    }
+
+    /// Runs a script, in which `ahead` is the program. The profile of the ten files is at `$STORE/replay.ahead` if `learned`.
+    fn run(&self, learned: bool, script: &str) -> Output {
+        let learn = "printf '%s\\n' \"$FILES\"/file? | $ahead import - -o \"$STORE/replay.ahead\" >/dev/null 2>&1";
+        let script = format!("{}; {script}", if learned { learn } else { ":" });
+        let done = Command::new("unshare")
+            .args(["--mount", "--propagation", "private", "sh", "-c", NAMESPACE, "sh", &script])
+            .env("ahead", assert_cmd::cargo::cargo_bin("ahead"))
+            .env("STORE", &self.store)
+            .env("FILES", self.home.path())
+            .output()
+            .unwrap();
+        assert!(done.status.success(), "{done:?}");
+        done
+    }
+
+    /// As [`Self::run`], and its standard output.
+    fn output(&self, learned: bool, script: &str) -> String {
+        String::from_utf8(self.run(learned, script).stdout).unwrap()
+    }
+}
+
+/// The JSON in the output of a script.
+fn account(output: &str) -> Value {
+    let line = output.lines().find(|line| line.starts_with('{'));
+    let line = line.unwrap_or_else(|| panic!("no account: {output}"));
+    serde_json::Deserializer::from_str(line).into_iter().next().unwrap().unwrap()
+}
+
+#[test]
+fn profile_of_another_machine_reads_nothing() {
+    let Some(machine) = Machine::new() else { return };
+    let replay = machine.output(
+        true,
+        "for file in file?; do touch -d @1 $file; done; mv file9 gone; $ahead boot replay; cat /run/ahead/boot-replay.json",
+    );
+    let account = account(&replay);
+    assert!(replay.starts_with("replay: /var/lib/ahead/boot/"), "{replay}");
+    assert_eq!((account["issued_bytes"].as_u64(), account["requests"].as_u64()), (Some(0), Some(0)), "{account}");
+    assert_eq!(account["stale_bytes"].as_u64(), Some(9 * 100_000), "{account}");
+}
+
+#[test]
+fn half_of_the_packages_upgraded_makes_only_their_files_stale() {
+    let Some(machine) = Machine::new() else { return };
+    let replay = machine.output(
+        true,
+        "for n in 0 2 4 6 8; do cp file$n new; echo more >>new; mv new file$n; done; \
+         $ahead boot changed; $ahead boot replay; cat /run/ahead/boot-replay.json",
+    );
+    assert!(
+        replay.starts_with("changed: files: 5 as recorded, 0 replaced and kept, 0 kept in part, 5 stale"),
+        "{replay}"
+    );
+    let account = account(&replay);
+    assert_eq!(account["stale_bytes"].as_u64(), Some(5 * 100_000), "{account}");
+    let found = account["issued_bytes"].as_u64().unwrap() + account["already_resident_bytes"].as_u64().unwrap();
+    assert!(found >= 5 * 100_000, "{account}");
+}
+
+#[test]
+fn full_state_directory_is_named_and_keeps_its_files() {
+    let Some(machine) = Machine::new() else { return };
+    let fill = "cp \"$STORE/replay.ahead\" /run/before; ! cat /dev/zero >/var/lib/fill 2>/dev/null; ";
+    let check = "; cmp /run/before \"$STORE/replay.ahead\"; $ahead boot replay; ls -A \"$STORE\" /var/lib/ahead/boot";
+    let full = machine.output(true, &format!("{fill} $ahead boot changed{check}"));
+    assert!(full.starts_with("changed: skipped: ") && full.contains("No space left on device"), "{full}");
+    assert!(full.contains("replay: /var/lib/ahead/boot/"), "{full}");
+    assert!(!full.contains("\nstate.json") && !full.contains(".tmp"), "{full}");
+    // The note has room, and the profile has none.
+    let partly = "$ahead boot changed >/dev/null; cp file0 new; mv new file0; cp \"$STORE/replay.ahead\" /run/before; \
+                  cp \"$STORE/state.json\" /run/state; ! cat /dev/zero >/var/lib/fill 2>/dev/null; $ahead boot done";
+    let partly = machine.output(true, &format!("{partly}; cat \"$STORE/state.json\" | cmp - /run/state{check}"));
+    assert!(partly.contains("done: skipped: ") && partly.contains("replay: /var/lib"), "{partly}");
+}
+
+#[test]
+fn read_only_state_directory_is_named_and_replayed() {
+    let Some(machine) = Machine::new() else { return };
+    let output = machine.output(
+        true,
+        "mount -o remount,ro /var/lib; $ahead boot changed; $ahead boot replay; $ahead boot status; \
+         ! $ahead boot record 2>&1",
+    );
+    assert!(output.starts_with("changed: skipped: ") && output.contains("Read-only file system"), "{output}");
+    assert!(output.contains("replay: /var/lib/ahead/boot/") && output.contains("next boot"), "{output}");
+}
+
+#[test]
+fn damaged_profile_and_state_are_skipped_with_a_message() {
+    let Some(machine) = Machine::new() else { return };
+    let done = machine.run(
+        true,
+        "head -c 300 \"$STORE/replay.ahead\" >half; mv half \"$STORE/replay.ahead\"; $ahead boot replay; $ahead boot changed; \
+         printf '\\211AHEAD\\r\\n\\001\\000\\377\\377\\377\\377\\377\\377\\377\\377\\377\\377\\377\\377' >\"$STORE/replay.ahead\"; \
+         $ahead boot replay; $ahead boot status; head -c 70000 /dev/zero >\"$STORE/state.json\"; $ahead boot status --json",
+    );
+    let output = String::from_utf8(done.stdout).unwrap();
+    for step in ["replay: skipped: ", "changed: skipped: "] {
+        let line = output.lines().find(|line| line.starts_with(step)).unwrap_or_else(|| panic!("{output}"));
+        assert!(line.contains("replay.ahead: truncated at byte 300 of"), "{line}");
+    }
+    assert_eq!(output.matches("replay: skipped: ").count(), 2, "{output}");
+    let message = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(message.contains("state.json: skipped: "), "{message}");
+}
+
+#[test]
+fn packages_profiles_are_replayed_by_a_machine_that_has_not_learned() {
+    let Some(machine) = Machine::new() else { return };
+    let output = machine.output(
+        false,
+        "mkdir -p /usr/share/ahead/boot.d; cd /usr/share/ahead/boot.d; printf '%s\\n' \"$FILES/file1\" \"$FILES/file2:0-4K\" >a.list; \
+         echo x >broken.ahead; $ahead boot status; $ahead boot replay 2>&1; cat /run/ahead/boot-replay.json; echo; \
+         $ahead boot changed 2>&1; $ahead boot status --json | tr -d '\\n '",
+    );
+    assert!(output.contains("  packages  profiles: 1 used, 0 no longer needed"), "{output}");
+    assert!(output.contains("   skipped  /usr/share/ahead/boot.d/broken.ahead: not an ahead profile"), "{output}");
+    assert!(output.contains("replay: /run/ahead/boot-packages.ahead: "), "{output}");
+    let account = account(&output);
+    let found = account["issued_bytes"].as_u64().unwrap() + account["already_resident_bytes"].as_u64().unwrap();
+    assert_eq!(found, 100_000 + 4096, "{account}");
+    assert!(output.contains("; profiles of packages: 1 added"), "{output}");
+    assert!(output.contains("\"learned\":0,") && output.contains("\"used\":1}"), "{output}");
+}
+
+/// Two processes that observe one boot, and a transaction of the package manager meanwhile.
+#[test]
+fn trigger_during_a_recording_and_a_second_recorder() {
+    let Some(machine) = Machine::new() else { return };
+    let observe = "mkdir -p /run/ahead /usr/share/ahead/boot.d; echo \"$FILES/file1\" >/usr/share/ahead/boot.d/a.list; \
+         $ahead boot observe >/run/observed 2>&1 & observer=$!; \
+         for n in $(seq 600); do grep -q observing /run/observed && break; kill -0 $observer || break; sleep 0.1; done; ";
+    let end = "cat file3 >/dev/null; echo 0 >/run/ahead/boot-done; kill -TERM $observer; wait $observer; \
+         cat /run/observed; ls \"$STORE\"; cat \"$STORE/state.json\"";
+    let both = machine.output(false, &format!("{observe} $ahead boot observe; $ahead boot changed >/dev/null; {end}"));
+    if !both.contains("observe: recorded ") {
+        eprintln!("skipped: boots cannot be observed here: {both}");
+        return;
+    }
+    assert!(both.starts_with("observe: skipped: another process observes this boot already"), "{both}");
+    let state = account(&both);
+    assert_eq!(state["packages_changed"], true, "{both}");
+    assert!(state["known_packages"].as_object().unwrap().is_empty(), "{both}");
+    assert!(both.contains("boot-1.ahead\n") && !both.contains("boot-2.ahead"), "{both}");
+    // Without the trigger the recording includes the package.
+    let quiet = machine.output(false, &format!("{observe} {end}"));
+    let state = account(&quiet);
+    assert_eq!((&state["packages_changed"], state["known_packages"]["a.list"].is_u64()), (&Value::Bool(false), true));
+}
+
+/// What a boot recorded is known by its content when the packages are installed again.
+#[test]
+fn packages_that_are_installed_again_are_replayed_nearly_whole() {
+    let Some(machine) = Machine::new() else { return };
+    let output = machine.output(
+        false,
+        "mkdir -p /run/ahead; $ahead boot observe >/run/observed 2>&1 & observer=$!; \
+         for n in $(seq 600); do grep -q observing /run/observed && break; kill -0 $observer || break; sleep 0.1; done; \
+         cat file? >/dev/null; echo 0 >/run/ahead/boot-done; kill -TERM $observer; wait $observer; \
+         for file in file?; do cp $file new; touch -d @1000000000 new; mv new $file; done; \
+         $ahead boot changed; $ahead show \"$STORE/replay.ahead\" --json >/dev/null; $ahead boot replay; cat /run/ahead/boot-replay.json; \
+         cat /run/observed",
+    );
+    if !output.contains("observe: recorded ") {
+        eprintln!("skipped: boots cannot be observed here: {output}");
+        return;
+    }
+    let kept: u32 = output.split(" replaced and kept").next().unwrap().rsplit(' ').next().unwrap().parse().unwrap();
+    assert!(kept >= 10, "{output}");
+    assert!(account(&output)["stale_bytes"].as_u64().unwrap() < 1 << 20, "{output}");
+}
