@@ -1,0 +1,41 @@
+#!/usr/bin/env python3
+"""Makes the document of the boots: table.py RESULTS DOCUMENT"""
+
+import json
+import pathlib
+import statistics
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import stamp  # noqa: E402
+
+HEAD = """The trees of `bench/boot/trees.py` on emulated disks, window 128 KiB, to the login prompt under systemd-nspawn; all ways in each round. The
+first five boots are recorded by the units in the tree. Mean and standard deviation as in table 1 of Opdenacker 2007; recovered: the share of
+the difference between nothing and warm. Replays before PID 1 start together with systemd-nspawn, with programs in memory, as those of an
+initramfs. `target`: the mean time until graphical.target is reached. The prompt comes at least 1 s later: agetty sleeps 1 s on a serial line.
+
+| tree | disk | replay | boot, mean s | deviation | change | recovered | target, s | idle, mean s | requests | MiB | replay, s | replay, MiB of memory |
+|---|---|---|---|---|---|---|---|---|---|---|---|---|"""
+
+
+def rows(tree, disk):
+    ways = {way["way"]: way for way in disk["ways"]}
+    base, warm = (statistics.mean(ways[name]["boot_s"]) for name in ("nothing", "warm"))
+    for name, way in ways.items():
+        mean = statistics.mean(way["boot_s"])
+        deviation = statistics.stdev(way["boot_s"]) if len(way["boot_s"]) > 1 else 0.0
+        change = "" if name == "nothing" else f"{100 * (mean / base - 1):+.1f} %"
+        replay = f"{statistics.mean(way['replay_s']):.3f} | {max(way['rss_kib']) / 1024:.1f}" if "replay_s" in way else " | "
+        yield (f"| {tree} | `{disk['disk']}` | {name} | {mean:.3f} | {deviation:.3f} | {change} | {(base - mean) / (base - warm):.2f} "
+               f"| {statistics.mean(way['target_s']):.3f} | {statistics.mean(way['idle_s']):.3f} | {round(statistics.median(way['requests']))} "
+               f"| {statistics.median(way['kib']) / 1024:.1f} | {replay} |")
+
+
+def main():
+    results = json.loads(pathlib.Path(sys.argv[1]).read_text())
+    table = [row for tree in results["trees"] for disk in tree["disks"] for row in rows(tree["tree"], disk)]
+    heading = stamp.heading("Boots", "make bench-boot", results["commit"], results["date"], results["machine"])
+    pathlib.Path(sys.argv[2]).write_text("\n".join([*heading, HEAD, *table, ""]))
+
+
+main()
