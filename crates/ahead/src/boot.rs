@@ -37,4 +37,21 @@ pub use packages::PACKAGE_PROFILES;
 pub use replay::{Replayed, read_own_program, replay};
 pub use status::{PackageCounts, Status, status};
 pub use store::{BootStore, KEPT_BOOTS, State, StoreLock};
-pub use units::{Installation, UNITS, install, is_installed, remove};
+pub use units::{Installation, UNITS, is_installed, remove};
+
+use crate::Result;
+use std::path::{Path, PathBuf};
+
+/// Writes and enables the units, and takes over what packages carry. Returns the files that were made.
+///
+/// # Errors
+/// There is no such program, its path cannot be written into a unit, or a file cannot be written.
+pub fn install(installation: &Installation) -> Result<Vec<PathBuf>> {
+    let made = units::install(installation)?;
+    if installation.root == Path::new("/") {
+        // A replay in the initramfs finds a profile before the first boot is recorded.
+        changes::begin(&|message| tracing::warn!("{message}"))
+            .unwrap_or_else(|error| tracing::warn!("profiles of packages: {error}"));
+    }
+    Ok(made)
+}

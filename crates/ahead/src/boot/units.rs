@@ -1,6 +1,5 @@
 //! The units of systemd: written into this system or into a tree, and removed again.
 
-use super::changes;
 use super::store::HOME;
 use crate::error::IoContext;
 use crate::{Error, Result};
@@ -73,11 +72,6 @@ pub fn install(installation: &Installation) -> Result<Vec<PathBuf>> {
     }
     fs::create_dir_all(root.join(&HOME[1..])).what(&format!("create {HOME}"))?;
     reload(root);
-    if root == Path::new("/") {
-        // A replay in the initramfs finds a profile before the first boot is recorded.
-        changes::begin(&|message| tracing::warn!("{message}"))
-            .unwrap_or_else(|error| tracing::warn!("profiles of packages: {error}"));
-    }
     Ok(made)
 }
 
