@@ -67,7 +67,8 @@ pub(super) fn run(disk: &OnDisk, scenario: &Scenario) -> Result<SystemCalls, Liv
         write_file(&home.join(name), *bytes)?;
     }
     let program = home.join("program");
-    std::fs::copy(std::env::current_exe()?, &program)?;
+    // Not by its path, where an upgrade may have put another program.
+    std::fs::copy("/proc/self/exe", &program)?;
     std::fs::set_permissions(&program, Permissions::from_mode(0o755))?;
     File::open(&program)?.sync_all()?;
     disk.make_cold(&asked)?;
