@@ -8,12 +8,18 @@
 //! Files are opened as a prefetch opens them: a handle without access, which must be a regular file with a page cache. Bytes and time are
 //! limited, because a package manager waits.
 
+mod compare;
+
+#[cfg(test)]
+pub(crate) use compare::digest_of as digest;
+pub(crate) use compare::used_ranges;
+
 use ahead_model::RangeSet;
-use ahead_profile::{ContentCheck, Extent, File, KeptContent, PIECE_BYTES, Profile, compare_content};
-use ahead_profile::{digest_of, layout_of};
+use ahead_profile::{ContentCheck, Extent, File, PIECE_BYTES, Profile};
 use ahead_sys::openat::{self, Handle, Identity};
 use ahead_sys::root::Root;
 use ahead_sys::{cache, machine};
+use compare::{KeptContent, compare_content, digest_of, layout_of, pieces};
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
@@ -167,7 +173,7 @@ impl ContentReader {
     /// The digests of the recorded pieces now; 0 for those that are not resident (`only_resident`) or end beyond the file. `None`: the limits
     /// are reached.
     fn digests(&mut self, fd: &OwnedFd, file: &File, only_resident: bool) -> Option<ContentCheck> {
-        let pieces = file.content_pieces()?;
+        let pieces = pieces(file)?;
         // If a page is absent, only this page is read.
         drop(cache::exact_reads(fd));
         let resident: RangeSet = match (only_resident, pieces.last()) {

@@ -14,7 +14,6 @@
 
 mod cbor;
 mod check;
-mod content;
 mod decode;
 mod encode;
 mod error;
@@ -29,7 +28,6 @@ mod replacement;
 mod rooted;
 
 pub use check::{MAX_EXTENTS, MAX_FILES, MAX_PATH_BYTES, check, check_path};
-pub use content::{KeptContent, compare_content, digest_of, layout_of};
 pub use decode::decode;
 pub use encode::encode;
 pub use error::{DecodeError, Invalid, LoadError, SaveError};

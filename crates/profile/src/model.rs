@@ -1,9 +1,7 @@
 //! The types of a profile. Offsets and lengths are in bytes, times in microseconds since the program's exec.
 
-use ahead_model::RangeSet;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use std::ops::Range;
 
 /// A path as in the kernel: any bytes but NUL, not necessarily UTF-8.
 pub type PathBytes = Vec<u8>;
@@ -106,7 +104,7 @@ pub struct File {
 pub struct ContentCheck {
     /// Of the layout of an ELF file; 0: another file, or unknown.
     pub layout: u32,
-    /// Of each of [`File::content_pieces`]; 0: unknown.
+    /// Of each piece: the used ranges in ascending order, cut at multiples of [`PIECE_BYTES`]; 0: unknown.
     pub pieces: Vec<u32>,
 }
 
@@ -203,29 +201,6 @@ impl File {
     /// Bytes used of this file.
     pub fn used_bytes(&self) -> u64 {
         self.extents.iter().map(|e| e.length_bytes).sum()
-    }
-
-    /// The used ranges, ascending.
-    pub fn used_ranges(&self) -> RangeSet {
-        self.extents.iter().map(|e| e.offset_bytes..e.offset_bytes + e.length_bytes).collect()
-    }
-
-    /// The used ranges for the content check: ascending, without overlap, cut at multiples of [`PIECE_BYTES`]. They depend on the used
-    /// bytes only, not on the order and the number of the extents. `None`: more than [`MAX_PIECES`].
-    pub fn content_pieces(&self) -> Option<Vec<Range<u64>>> {
-        let mut pieces = Vec::new();
-        for range in self.used_ranges().iter() {
-            let mut start = range.start;
-            while start < range.end {
-                if pieces.len() == MAX_PIECES {
-                    return None;
-                }
-                let end = (start / PIECE_BYTES + 1).saturating_mul(PIECE_BYTES).min(range.end);
-                pieces.push(start..end);
-                start = end;
-            }
-        }
-        Some(pieces)
     }
 }
 

@@ -13,7 +13,7 @@ use super::packages::{self, PACKAGE_PROFILES};
 use super::store::{BootStore, State};
 use super::units::is_installed;
 use crate::Result;
-use crate::content::{ContentReader, Examined, Replaced};
+use crate::content::{ContentReader, Examined, Replaced, used_ranges};
 use crate::notify::Notify;
 use crate::prefetch::file_as_it_is;
 use ahead_profile::{File, PathBytes, Profile};
@@ -117,17 +117,28 @@ fn fit_profile(here: &BootStore, root: &Root, notify: Notify<'_>) -> Result<Chan
     Ok(changes)
 }
 
-/// By path, the files that were replaced and still have used content.
-type ReplacedFiles = HashMap<PathBytes, Replaced>;
+/// The files that were replaced and still have used content.
+#[derive(Default)]
+struct ReplacedFiles {
+    files: Vec<Replaced>,
+    by_path: HashMap<PathBytes, usize>,
+}
+
+impl ReplacedFiles {
+    fn get(&self, path: &PathBytes) -> Option<&Replaced> {
+        self.by_path.get(path).map(|index| &self.files[*index])
+    }
+}
 
 fn examine(profile: &Profile, reader: &mut ContentReader) -> (Changes, ReplacedFiles) {
-    let (mut changes, mut found) = (Changes::default(), ReplacedFiles::new());
+    let (mut changes, mut found) = (Changes::default(), ReplacedFiles::default());
     for file in profile.files.iter().filter(|file| !file.deleted && !file.extents.is_empty()) {
         let count = match reader.examine(file) {
             Examined::Same => &mut changes.same,
             Examined::Replaced(replaced) => {
                 let all = replaced.all;
-                found.insert(file.path.clone(), replaced);
+                found.by_path.insert(file.path.clone(), found.files.len());
+                found.files.push(replaced);
                 if all { &mut changes.kept } else { &mut changes.kept_in_part }
             }
             Examined::Stale => &mut changes.stale,
@@ -154,8 +165,8 @@ fn apply(profile: &mut Profile, replaced: &ReplacedFiles) -> bool {
 /// Adds the places on the disk, which decide the order on a disk that seeks.
 fn find_places(profile: &mut Profile, replaced: &ReplacedFiles, root: &Root) -> Result<()> {
     let table = mounts::own()?;
-    for file in profile.files.iter_mut().filter(|file| replaced.contains_key(&file.path)) {
-        let now = file_as_it_is(root, &table, &file.path, &file.used_ranges());
+    for file in profile.files.iter_mut().filter(|file| replaced.get(&file.path).is_some()) {
+        let now = file_as_it_is(root, &table, &file.path, &used_ranges(file));
         now.iter().for_each(|now| set_places(file, now));
     }
     Ok(())

@@ -15,7 +15,7 @@
 //! These files are untrusted: sizes and numbers are limited, and one that breaks a rule is skipped with a message that names it.
 
 use crate::Result;
-use crate::content::{ContentReader, Examined};
+use crate::content::{ContentReader, Examined, used_ranges};
 use crate::lists::{self, Joined, Syntax};
 use crate::notify::Notify;
 use crate::prefetch::file_as_it_is;
@@ -62,7 +62,7 @@ pub(super) enum PackageFile {
 }
 
 /// Names and digests of the packages' profiles that recorded boots already include.
-pub(super) type Known = BTreeMap<String, u32>;
+pub(super) type Known = Vec<(String, u32)>;
 
 /// The profiles of a directory below the root, by name. One that cannot be read is in the result, with its message.
 pub(super) fn load(root: &Root, directory: &Path) -> Vec<PackageProfile> {
@@ -135,7 +135,7 @@ fn limit(files: Vec<PackageFile>) -> std::result::Result<Vec<PackageFile>, Strin
 impl PackageProfile {
     /// Whether recorded boots include it.
     pub fn is_known(&self, known: &Known) -> bool {
-        known.get(&self.name) == Some(&self.digest)
+        known.iter().any(|(name, digest)| *name == self.name && *digest == self.digest)
     }
 }
 
@@ -188,7 +188,7 @@ fn bind(files: &[PackageFile], root: &Root, until: Instant) -> Result<Vec<File>>
     for file in files.iter().take_while(|_| Instant::now() < until) {
         let (path, wanted) = match file {
             PackageFile::Listed(path, wanted) => (path, wanted.clone()),
-            PackageFile::Recorded(file) => (&file.path, file.used_ranges()),
+            PackageFile::Recorded(file) => (&file.path, used_ranges(file)),
         };
         let Some(now) = file_as_it_is(root, &table, path, &wanted) else { continue };
         match file {
@@ -200,7 +200,7 @@ fn bind(files: &[PackageFile], root: &Root, until: Instant) -> Result<Vec<File>>
                     Examined::Same => bound.push(now),
                     Examined::Replaced(replaced) => {
                         replaced.apply(&mut own);
-                        bound.extend(file_as_it_is(root, &table, &own.path, &own.used_ranges()));
+                        bound.extend(file_as_it_is(root, &table, &own.path, &used_ranges(&own)));
                     }
                     Examined::Stale | Examined::Missing | Examined::Unknown => {}
                 }
@@ -331,7 +331,7 @@ mod tests {
     fn content_check_of_a_package_drops_what_differs() {
         let system = System::new();
         let mut carried = recorded("/usr/lib/a", 40_000, 32_768);
-        let equal = ahead_profile::digest_of(&[1; 16_384]);
+        let equal = crate::content::digest(&[1; 16_384]);
         let check = |pieces: Vec<u32>| Some(Box::new(ahead_profile::ContentCheck { layout: 0, pieces }));
         carried.files[0].content = check(vec![equal, 5]);
         system.carry("a.ahead", &ahead_profile::encode(&carried).unwrap());

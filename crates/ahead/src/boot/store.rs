@@ -16,7 +16,7 @@ use ahead_sys::root::Root;
 use ahead_sys::{fsuuid, machine, mounts};
 use ahead_undo::home;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder};
 use std::io::{self, Read};
@@ -57,12 +57,12 @@ pub struct State {
     /// Transactions of the package manager so far: one that happens while a boot is observed is noticed by it.
     pub transactions: u64,
     /// The packages' profiles that a recorded boot includes: names, with digests.
-    pub known_packages: BTreeMap<String, u32>,
+    pub known_packages: Vec<(String, u32)>,
 }
 
 impl State {
     /// The state after a boot was recorded that began in the state `before`. `packages`: the packages' profiles that are installed now.
-    pub(super) fn after_recording(&self, before: &State, packages: BTreeMap<String, u32>) -> State {
+    pub(super) fn after_recording(&self, before: &State, packages: Vec<(String, u32)>) -> State {
         // What was noted during the observation concerns the next boot.
         let packages_changed = self.transactions != before.transactions;
         State {
@@ -278,34 +278,46 @@ fn merge(mut recordings: Vec<Profile>) -> Profile {
     for (number, profile) in recordings.iter_mut().enumerate() {
         profile.recording.created_unix_s = number as u64;
     }
-    let earlier = uses_of_earlier_versions(&recordings);
+    let (versions, by_path) = last_versions(&recordings);
     let mut merged = ahead_profile::merge(recordings);
     merged.recording.created_unix_s = date;
     let runs = merged.recording.runs;
     for file in &mut merged.files {
-        let more = earlier.get(&file.path).copied().unwrap_or(0);
+        let more = by_path.get(&file.path).map_or(0, |index| versions[*index].earlier);
         file.extents.iter_mut().for_each(|extent| extent.runs = extent.runs.saturating_add(more).min(runs));
     }
     ahead_profile::fit(&mut merged);
     merged
 }
 
-/// By path, the recorded boots that used another version of a file than the last one. They count as uses of what the new version has:
-/// else an upgraded file would be fetched last until most boots have used it.
-fn uses_of_earlier_versions(recordings: &[Profile]) -> HashMap<PathBytes, u32> {
-    let mut versions: HashMap<&PathBytes, ((u64, i64), u32, u32)> = HashMap::new();
+/// Recorded boots that used a version of a file.
+struct Version {
+    identity: (u64, i64),
+    boots: u32,
+    /// Boots that used an earlier version.
+    earlier: u32,
+}
+
+/// The last version of each file, and the index by path. Boots that used an earlier version count as uses of what the last one has: else an
+/// upgraded file would be fetched last until most boots have used it.
+fn last_versions(recordings: &[Profile]) -> (Vec<Version>, HashMap<PathBytes, usize>) {
+    let (mut versions, mut by_path): (Vec<Version>, HashMap<PathBytes, usize>) = Default::default();
     for recording in recordings {
         for file in recording.files.iter().filter(|file| !file.deleted && !file.extents.is_empty()) {
-            let version = (file.size_bytes, file.mtime_ns);
-            let (last, same, other) = versions.entry(&file.path).or_insert((version, 0, 0));
-            if *last != version {
-                (*last, *other, *same) = (version, *other + *same, 0);
+            let identity = (file.size_bytes, file.mtime_ns);
+            let index = by_path.get(&file.path).copied().unwrap_or_else(|| {
+                by_path.insert(file.path.clone(), versions.len());
+                versions.push(Version { identity, boots: 0, earlier: 0 });
+                versions.len() - 1
+            });
+            let last = &mut versions[index];
+            if last.identity != identity {
+                *last = Version { identity, boots: 0, earlier: last.earlier + last.boots };
             }
-            *same += recording.recording.runs;
+            last.boots += recording.recording.runs;
         }
     }
-    let earlier = versions.into_iter().filter(|(_, (_, _, other))| *other > 0);
-    earlier.map(|(path, (_, _, other))| (path.clone(), other)).collect()
+    (versions, by_path)
 }
 
 /// The root file system: its UUID, or else its type and device.
@@ -413,7 +425,7 @@ mod tests {
     #[test]
     fn note_during_a_recording_concerns_the_next_boot() {
         let before = State { packages_changed: true, requested: true, transactions: 3, ..State::default() };
-        let packages = || BTreeMap::from([("a.list".to_owned(), 7)]);
+        let packages = || vec![("a.list".to_owned(), 7)];
         let after = before.after_recording(&before, packages());
         assert_eq!(after, State { transactions: 3, known_packages: packages(), ..State::default() });
         let noted = State { transactions: 4, ..before.clone() };

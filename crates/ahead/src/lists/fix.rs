@@ -96,8 +96,9 @@ fn end(extent: &Extent) -> u64 {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::content::digest;
     use crate::lists::check;
-    use ahead_profile::{ContentCheck, Recording, digest_of};
+    use ahead_profile::{ContentCheck, Recording};
     use std::fs;
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::{MetadataExt, symlink};
@@ -172,7 +173,7 @@ pub(super) mod tests {
             let content = Some(Box::new(ContentCheck { layout: 0, pieces: digests.to_vec() }));
             File { mtime_ns: 2, inode: 3, content, ..entry(&tree, name, extents) }
         };
-        let page = digest_of(&[1; 4096]);
+        let page = digest(&[1; 4096]);
         let (files, did) = fixed(vec![stale("changed", [page; 2]), stale("a", [page, 7]), stale("b", [7, 7])]);
         assert_eq!(did, Fixed { removed: 1, updated: 2, merged: 0 });
         let kept: Vec<&[Extent]> = files.iter().map(|file| &file.extents[..]).collect();

@@ -13,9 +13,32 @@
 //! The layout is that of the program headers. They are in the first page, which every start of the program reads. The section table is at the
 //! end of the file, which no start reads: it would cost a device read for each file.
 
-use crate::model::{ContentCheck, File};
 use ahead_model::RangeSet;
+use ahead_profile::{ContentCheck, File, MAX_PIECES, PIECE_BYTES};
 use std::ops::Range;
+
+/// The used ranges, ascending.
+pub fn used_ranges(file: &File) -> RangeSet {
+    file.extents.iter().map(|extent| extent.offset_bytes..extent.offset_bytes + extent.length_bytes).collect()
+}
+
+/// The used ranges for the content check: ascending, without overlap, cut at multiples of [`PIECE_BYTES`]. They depend on the used
+/// bytes only, not on the order and the number of the extents. `None`: more than [`MAX_PIECES`].
+pub fn pieces(file: &File) -> Option<Vec<Range<u64>>> {
+    let mut pieces = Vec::new();
+    for range in used_ranges(file).iter() {
+        let mut start = range.start;
+        while start < range.end {
+            if pieces.len() == MAX_PIECES {
+                return None;
+            }
+            let end = (start / PIECE_BYTES + 1).saturating_mul(PIECE_BYTES).min(range.end);
+            pieces.push(start..end);
+            start = end;
+        }
+    }
+    Some(pieces)
+}
 
 /// What is kept of a file that was replaced.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,11 +49,11 @@ pub struct KeptContent {
     pub all: bool,
 }
 
-/// Compares the content of a file now with the recorded one. `now`: the digests of [`File::content_pieces`] now. `None`: the profile
+/// Compares the content of a file now with the recorded one. `now`: the digests of [`pieces`] now. `None`: the profile
 /// does not say what the file contained, or nothing could be compared.
 pub fn compare_content(recorded: &File, now: &ContentCheck) -> Option<KeptContent> {
     let before = recorded.content.as_deref()?;
-    let pieces = recorded.content_pieces()?;
+    let pieces = pieces(recorded)?;
     if before.pieces.len() != pieces.len() || now.pieces.len() != pieces.len() {
         return None;
     }
@@ -95,7 +118,7 @@ pub fn layout_of(begin: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Extent, PIECE_BYTES};
+    use ahead_profile::Extent;
 
     /// A file with these used ranges, in pieces, and the digests of its pieces.
     fn file(extents: &[Range<u64>], layout: u32, pieces: &[u32]) -> File {
@@ -120,9 +143,9 @@ mod tests {
         let extent = |offset_bytes, length_bytes| Extent { offset_bytes, length_bytes, runs: 1, ..Extent::default() };
         let extents = vec![extent(40_960, 100), extent(0, 4096), extent(8192, 16_384)];
         let file = File { extents, ..File::default() };
-        assert_eq!(file.content_pieces().unwrap(), [0..4096, 8192..16_384, 16_384..24_576, 40_960..41_060]);
+        assert_eq!(super::pieces(&file).unwrap(), [0..4096, 8192..16_384, 16_384..24_576, 40_960..41_060]);
         let huge = File { extents: vec![extent(0, 1 << 62)], ..File::default() };
-        assert_eq!(huge.content_pieces(), None);
+        assert_eq!(super::pieces(&huge), None);
     }
 
     #[test]
