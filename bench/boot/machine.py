@@ -54,9 +54,9 @@ class Machine:
         fields = pathlib.Path(f"/sys/dev/block/{self.device}/stat").read_text().split()
         return int(fields[0]), int(fields[2]) // 2
 
-    def boot(self, words=(), permitted=False, init=None, drop=True, before=None, after_s=0.0):
+    def boot(self, words=(), permitted=False, init=None, drop=True, before=None, until=None):
         """One boot. `words`: for the kernel's command line; `init`: PID 1 instead of systemd; `before`: a command that runs beside it, with
-        its standard input."""
+        its standard input; `until`: what has to be true before the machine is switched off."""
         if drop:
             os.sync()
             pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
@@ -68,8 +68,12 @@ class Machine:
                 sys.exit("bench-boot: the tree did not boot to its login prompt")
             took_s, idle, after = times[PROMPT] - began, idle_s() - idle, self.reads()
             target_s = times.get(TARGET, times[PROMPT]) - began
-            # Nothing is waited for: the screen is read on, so that the machine does not block.
-            wait_for(process, screen, [], after_s)
+            # The screen is read on, so that the machine does not block.
+            end = time.monotonic() + LONGEST_S
+            while until and not until():
+                if time.monotonic() > end:
+                    sys.exit("bench-boot: what this boot was for did not happen: see journalctl --directory of the tree")
+                wait_for(process, screen, [], 0.2)
         figures = replay.end() if replay else None
         return Boot(took_s, target_s, idle, after[0] - reads[0], after[1] - reads[1], figures)
 

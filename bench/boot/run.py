@@ -20,6 +20,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
@@ -46,22 +47,26 @@ class Bench:
     def learn(self):
         """The first boots, as installed; then ureadahead's. Afterwards no boot is recorded unless it is asked for."""
         for number in range(RECORDED_BOOTS):
-            boot = self.machine.boot(permitted=True, after_s=LINGER_S + 5)
+            boot = self.machine.boot(permitted=True, until=lambda: self.is_recorded(number + 1))
             print(f"recorded boot {number + 1}: {boot.boot_s:.2f} s, {boot.requests} requests", file=sys.stderr)
-        directory = self.machine.directory
-        stored = next(directory.glob("var/lib/ahead/boot/*"))
-        recordings = list(stored.glob("boot-*.ahead"))
-        if len(recordings) != RECORDED_BOOTS:
-            sys.exit(f"bench-boot: {len(recordings)} of {RECORDED_BOOTS} boots were recorded: see journalctl --directory of the tree")
-        self.stored = stored / "replay.ahead"
+        self.stored = self.recordings()[0].parent / "replay.ahead"
         # An initramfs is in memory: so are the programs and the profile that a replay before PID 1 takes from it.
         for name, source in [("replay.ahead", self.stored), ("ahead-replay", self.replay)]:
             shutil.copy2(source, self.home / name)
         listed = run(self.ahead, "export", self.home / "replay.ahead", "--format", "readahead-list").stdout
         (self.home / "files").write_text(listed)
-        self.kept_state = (stored / "state.json").read_text()
         if self.ureadahead:
             self.trace_with_ureadahead()
+
+    def recordings(self):
+        return list(self.machine.directory.glob("var/lib/ahead/boot/*/boot-*.ahead"))
+
+    def is_recorded(self, boots):
+        """Whether that many boots are recorded and merged."""
+        recordings = self.recordings()
+        merged = [recordings[0].parent / "replay.ahead"] if recordings else []
+        times = [max((path.stat().st_mtime for path in paths if path.exists()), default=0) for paths in (recordings, merged)]
+        return len(recordings) >= boots and times[0] <= times[1]
 
     def trace_with_ureadahead(self):
         shutil.copy2(self.ureadahead, self.home / "ureadahead")
@@ -70,7 +75,8 @@ class Bench:
             tracing = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL)
             stack.callback(tracing.wait)
             stack.callback(tracing.send_signal, 2)
-            self.machine.boot(after_s=LINGER_S)
+            end = time.monotonic() + LINGER_S
+            self.machine.boot(until=lambda: time.monotonic() > end)
 
     def commands(self):
         """What runs beside a boot, with the list on its standard input."""

@@ -140,6 +140,7 @@ impl PackageProfile {
 }
 
 /// Names and digests of all readable profiles.
+#[cfg(feature = "observe")]
 pub(super) fn digests(profiles: &[PackageProfile]) -> Known {
     let readable = profiles.iter().filter(|profile| profile.files.is_ok());
     readable.map(|profile| (profile.name.clone(), profile.digest)).collect()
