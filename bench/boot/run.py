@@ -104,7 +104,7 @@ class Bench:
                 "warm": {"drop": False},
             }.get(way, {})
             if way != "observed":
-                # The benchmark compares replays. That file is read by PID 1 only.
+                # A replay is measured without an observation beside it.
                 stack.callback(record.symlink_to, os.readlink(record))
                 record.unlink()
             return self.machine.boot(before=before, **options)
@@ -114,7 +114,7 @@ class Bench:
         boots = {way: [] for way in ways}
         for number in range(rounds):
             for way in ways:
-                # The warm boot comes last in each round. The first boot of an observation would change the profile.
+                # The warm boot is the last one of each round: the others leave the caches full.
                 boots[way].append(self.boot(way))
             print(number + 1, self.machine.model, {way: round(done[-1].boot_s, 2) for way, done in boots.items()}, file=sys.stderr)
         return [figures(way, done) for way, done in boots.items()]

@@ -28,3 +28,4 @@ mod walk;
 
 pub use ftrace::{Ftrace, Options, Scope, Unresolved};
 pub use residency::Residency;
+pub use walk::roots;

@@ -92,7 +92,7 @@ pub(crate) fn point_of(mount: &Mount) -> &Path {
 
 /// The mounts of file systems on block devices, by which all of their reachable files are found once: of several mounts of one
 /// file system, those whose roots do not lie in that of another.
-pub(crate) fn roots(table: &[Mount]) -> Vec<&Mount> {
+pub fn roots(table: &[Mount]) -> Vec<&Mount> {
     let is_candidate = |index: &usize| {
         let mount = &table[*index];
         is_on_block_device(mount) && covering(table, &mount.mount_point) == Some(*index)

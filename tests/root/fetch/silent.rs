@@ -369,6 +369,18 @@ fn embedded_replay(arguments: &[&str], profile: &Path) -> (usize, String, Child)
     (most, account.join().unwrap(), replay)
 }
 
+/// Replays with these arguments, all at once; with each the reason that its account has to name.
+fn embedded_replays<'a, const N: usize>(
+    replays: [(&'a [&'a str], &'a str); N],
+    profile: &Path,
+) -> [(&'a str, (usize, String, Child)); N] {
+    std::thread::scope(|scope| {
+        let replays =
+            replays.map(|(arguments, reason)| (reason, scope.spawn(move || embedded_replay(arguments, profile))));
+        replays.map(|(reason, replay)| (reason, replay.join().unwrap()))
+    })
+}
+
 /// The program for small machines has two threads. It says at the deadline, or when it gives up, what it has not read. The only thread that
 /// reads waits, so no other device has its turn.
 #[test]
@@ -378,13 +390,8 @@ fn embedded_replay_has_two_threads_on_silent_devices() {
     let live = Live::new();
     profile.files = vec![silent.file("dead", 1), live.file.clone()];
     let saved = saved(&profile);
-    let path = saved.path();
-    let mut ended = std::thread::scope(|scope| {
-        let replays = [(&["--deadline", "3s", "--low-memory"][..], "deadline"), (&["--wait"], "not_answering")];
-        let replays =
-            replays.map(|(arguments, reason)| (reason, scope.spawn(move || embedded_replay(arguments, path))));
-        replays.map(|(reason, replay)| (reason, replay.join().unwrap()))
-    });
+    let replays = [(&["--deadline", "3s", "--low-memory"][..], "deadline"), (&["--wait"], "not_answering")];
+    let mut ended = embedded_replays(replays, saved.path());
     // Ends the wait of their threads, and with that the processes.
     drop(silent);
     for (reason, (most, account, replay)) in &mut ended {
@@ -402,13 +409,8 @@ fn embedded_replay_of_a_list_has_two_threads_on_a_silent_device() {
     let list = tempfile::NamedTempFile::new().unwrap();
     fs::write(list.path(), format!("{}:0-1M\n{}:0-4M\n", silent.mount.join("dead").display(), live.path.display()))
         .unwrap();
-    let mut ended = std::thread::scope(|scope| {
-        let replays = [(&["--deadline", "3s"][..], "deadline"), (&["--low-memory"], "not_answering")];
-        let path = list.path();
-        let replays =
-            replays.map(|(arguments, reason)| (reason, scope.spawn(move || embedded_replay(arguments, path))));
-        replays.map(|(reason, replay)| (reason, replay.join().unwrap()))
-    });
+    let replays = [(&["--deadline", "3s"][..], "deadline"), (&["--low-memory"], "not_answering")];
+    let mut ended = embedded_replays(replays, list.path());
     drop(silent);
     for (reason, (most, account, replay)) in &mut ended {
         assert!(replay.wait().unwrap().success());

@@ -16,7 +16,6 @@
 use crate::Result;
 use crate::prefetch::of_ranges;
 use ahead_profile::{Extent, Metadata, Profile};
-use ahead_sys::mounts::Mount;
 use ahead_sys::process_id::ProcessId;
 use ahead_sys::{block, cache, mounts, openat};
 use rustix::fs::{Mode, OFlags};
@@ -31,9 +30,6 @@ use std::path::{Path, PathBuf};
 
 /// The directories in which systemd looks for units and generators before it starts a service (systemd.unit(5)), and the loader's cache.
 const MANAGER: [&str; 4] = ["/etc/systemd", "/usr/lib/systemd", "/usr/local/lib/systemd", "/etc/ld.so.cache"];
-
-/// File systems on disks whose cached files are listed. A network's may not answer.
-const ON_DISKS: [&str; 8] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "erofs", "squashfs"];
 
 /// Files that are looked at: a boot of a Debian desktop reads some 5,000.
 const MAX_FILES: usize = 100_000;
@@ -87,12 +83,11 @@ impl Earlier {
     }
 }
 
-/// The files with resident pages on the mounted file systems of disks, by their paths here.
+/// The files with resident pages on the mounted file systems of block devices, by their paths here.
 fn cached_files() -> Result<BTreeSet<PathBuf>> {
     let table = mounts::own()?;
     let (mut done, mut found) = (BTreeSet::new(), BTreeSet::new());
-    let of_disk = |mount: &&Mount| ON_DISKS.contains(&mount.fs_type.as_str()) && mount.source.starts_with(b"/dev/");
-    for mount in table.iter().filter(of_disk) {
+    for mount in ahead_nobpf::roots(&table) {
         let point = Path::new(OsStr::from_bytes(&mount.mount_point));
         // In a container, files of the host are mounted one by one. Their file system is not that of this boot.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
