@@ -61,7 +61,7 @@ impl Error {
         match source.kind() {
             io::ErrorKind::PermissionDenied => Error::needs_root(what),
             io::ErrorKind::ReadOnlyFilesystem => {
-                Error::Unsupported { what: what.into(), why: format!("{} cannot be written", path.display()) }
+                Error::Unsupported { what: what.into(), why: format!("{} cannot be written: {source}", path.display()) }
             }
             _ => Error::io(format!("write {}", path.display()), source),
         }

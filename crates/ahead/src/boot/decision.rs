@@ -47,10 +47,10 @@ pub fn reason_to_record(
 ) -> Option<Reason> {
     if state.requested || circumstances.asks_for_recording() {
         Some(Reason::Requested)
-    } else if recordings < KEPT_BOOTS {
-        Some(Reason::FewRecordings)
     } else if state.packages_changed {
         Some(Reason::PackagesChanged)
+    } else if recordings < KEPT_BOOTS {
+        Some(Reason::FewRecordings)
     } else if state.stale_percent > stale_percent {
         Some(Reason::Stale(state.stale_percent))
     } else {
@@ -76,7 +76,10 @@ mod tests {
     fn first_stale_changed_and_old_boots_are_recorded() {
         assert_eq!(reason(State::default(), KEPT_BOOTS - 1), Some(Reason::FewRecordings));
         assert_eq!(reason(State { stale_percent: 11, ..State::default() }, 5), Some(Reason::Stale(11)));
-        assert_eq!(reason(State { packages_changed: true, ..State::default() }, 5), Some(Reason::PackagesChanged));
+        for recordings in [1, KEPT_BOOTS] {
+            let changed = State { packages_changed: true, ..State::default() };
+            assert_eq!(reason(changed, recordings), Some(Reason::PackagesChanged));
+        }
         assert_eq!(reason(State { boots_since_recording: 9, ..State::default() }, 5), Some(Reason::Old));
         assert_eq!(reason(State { requested: true, ..State::default() }, 0), Some(Reason::Requested));
     }
