@@ -32,7 +32,6 @@ from trees import TREES, run, tree  # noqa: E402
 RECORDED_BOOTS = 5
 # What is read beside the login is observed for so long.
 LINGER_S = 10
-RECORD_LINK = "etc/systemd/system/sysinit.target.wants/ahead-boot-record.service"
 INIT = "/usr/lib/ahead/init"
 WAYS = ["nothing", "whole files", "ureadahead", "our unit", "our init", "our replay before PID 1", "observed", "warm"]
 
@@ -47,7 +46,8 @@ class Bench:
     def learn(self):
         """The first boots, as installed; then ureadahead's. Afterwards no boot is recorded unless it is asked for."""
         for number in range(RECORDED_BOOTS):
-            boot = self.machine.boot(permitted=True, until=lambda: self.is_recorded(number + 1))
+            is_done = self.is_settled if number + 1 == RECORDED_BOOTS else lambda: self.is_recorded(number + 1)
+            boot = self.machine.boot(permitted=True, until=is_done)
             print(f"recorded boot {number + 1}: {boot.boot_s:.2f} s, {boot.requests} requests", file=sys.stderr)
         self.stored = self.recordings()[0].parent / "replay.ahead"
         # An initramfs is in memory: so are the programs and the profile that a replay before PID 1 takes from it.
@@ -67,6 +67,10 @@ class Bench:
         merged = [recordings[0].parent / "replay.ahead"] if recordings else []
         times = [max((path.stat().st_mtime for path in paths if path.exists()), default=0) for paths in (recordings, merged)]
         return len(recordings) >= boots and times[0] <= times[1]
+
+    def is_settled(self):
+        """Whether no boot is recorded any more."""
+        return any(self.machine.directory.glob("var/lib/ahead/boot/*/settled"))
 
     def trace_with_ureadahead(self):
         shutil.copy2(self.ureadahead, self.home / "ureadahead")
@@ -90,7 +94,6 @@ class Bench:
         return ways
 
     def boot(self, way):
-        record = self.machine.directory / RECORD_LINK
         with contextlib.ExitStack() as stack:
             before = None
             if way in self.commands():
@@ -103,10 +106,6 @@ class Bench:
                 "observed": {"permitted": True, "words": ["ahead=record"]},
                 "warm": {"drop": False},
             }.get(way, {})
-            if way != "observed":
-                # A replay is measured without an observation beside it.
-                stack.callback(record.symlink_to, os.readlink(record))
-                record.unlink()
             return self.machine.boot(before=before, **options)
 
     def measure(self, rounds):

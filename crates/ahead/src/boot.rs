@@ -5,7 +5,7 @@
 //!           ─▶ ahead-boot-record.service ─▶ conditions ─▶ Recorder ···························· SIGTERM ─▶ learn ─┐
 //!           ─▶ default.target ─▶ ahead-boot-done.timer (linger) ─▶ ahead-boot-done.service ───────┘              │
 //!                                                                                                                ▼
-//!                   /var/lib/ahead/boot/ROOT-KERNEL/   boot-1.ahead … boot-5.ahead ──▶ merge ──▶ replay.ahead, state.json
+//!                   /var/lib/ahead/boot/ROOT-KERNEL/   boot-1.ahead … boot-5.ahead ──▶ merge ──▶ replay.ahead, state.json, settled
 //! ```
 //!
 //! The early list is what was read before default.target was reached, the late list the rest, and what few boots read. One profile is kept
@@ -19,6 +19,7 @@ mod conditions;
 mod decision;
 mod packages;
 mod replay;
+mod state;
 mod status;
 mod store;
 mod units;
@@ -30,13 +31,14 @@ mod learning;
 
 pub use changes::{Changes, note_changes};
 pub use conditions::{Circumstances, Off};
-pub use decision::{DEFAULT_STALE_PERCENT, Reason as RecordReason};
+pub use decision::Reason as RecordReason;
 #[cfg(feature = "observe")]
 pub use learning::{Learned, end_observation, observe};
 pub use packages::PACKAGE_PROFILES;
 pub use replay::{Replayed, read_own_program, replay};
+pub use state::{DEFAULT_STALE_PERCENT, KEPT_BOOTS, State};
 pub use status::{PackageCounts, Status, status};
-pub use store::{BootStore, KEPT_BOOTS, State, StoreLock};
+pub use store::{BootStore, StoreLock};
 pub use units::{Installation, UNITS, is_installed, remove};
 
 use crate::Result;

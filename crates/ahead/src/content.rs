@@ -209,7 +209,7 @@ impl ContentReader {
 
 /// Whether a prefetch takes the file for the recorded one.
 fn is_recorded(file: &File, now: &Identity) -> bool {
-    (now.size_bytes, now.mtime_ns) == (file.size_bytes, file.mtime_ns)
+    file.is_recorded(now.size_bytes, now.mtime_ns, now.inode)
 }
 
 #[cfg(test)]

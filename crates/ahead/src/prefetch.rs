@@ -49,8 +49,6 @@ pub use engine::{LONGEST_HEAD_START, Running, Stopper};
 pub use pool::{LONGEST_STILL, NOT_ANSWERING};
 pub use process::{PrefetchProcess, ProfileFile, Request, Stage};
 pub(crate) use ranges::file_as_it_is;
-#[cfg(feature = "observe")]
-pub(crate) use ranges::to_profile as of_ranges;
 pub use ranges::{Resolved, resolve};
 
 use crate::device_store::Descriptions;

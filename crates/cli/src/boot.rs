@@ -4,7 +4,7 @@ mod print;
 
 use crate::{messages, show};
 use ahead::Signals;
-use ahead::boot::{self, BootStore, Installation, Learned, Replayed, State};
+use ahead::boot::{self, BootStore, DEFAULT_STALE_PERCENT, Installation, Learned, Replayed, State};
 use ahead_model::quantity;
 use ahead_sys::machine;
 use anyhow::{Context, bail};
@@ -59,7 +59,11 @@ enum BootCommand {
     Observe,
     /// End the observation (ahead-boot-done.service)
     #[command(hide = true)]
-    Done,
+    Done {
+        /// Record the next boot if more of the last replay was stale, percent
+        #[arg(long, value_name = "PERCENT", default_value_t = DEFAULT_STALE_PERCENT)]
+        stale: u32,
+    },
     /// Note that packages were changed (package triggers)
     #[command(hide = true)]
     Changed,
@@ -70,6 +74,9 @@ struct Install {
     /// How long after default.target the observation goes on: what starts beside the login competes for the disk
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = quantity::parse_time)]
     linger: Duration,
+    /// Record a boot again when more than this share of the last replay was stale, percent
+    #[arg(long, value_name = "PERCENT", default_value_t = DEFAULT_STALE_PERCENT, value_parser = clap::value_parser!(u32).range(0..=100))]
+    stale: u32,
     /// Install into the system in this directory, which has the program at the path of --program
     #[arg(long, value_name = "DIR", default_value = "/")]
     root: PathBuf,
@@ -106,7 +113,7 @@ impl Boot {
             BootCommand::Remove(remove) => remove.run(),
             BootCommand::Replay => in_boot("replay", replay),
             BootCommand::Observe => in_boot("observe", observe),
-            BootCommand::Done => in_boot("done", || boot::end_observation().map(|()| None)),
+            BootCommand::Done { stale } => in_boot("done", || boot::end_observation(stale).map(|()| None)),
             BootCommand::Changed => in_boot("changed", note_changes),
         }
     }
@@ -120,7 +127,12 @@ impl Install {
             None if self.root == Path::new("/") => std::env::current_exe().context("the path of this program")?,
             None => "/usr/bin/ahead".into(),
         };
-        let made = boot::install(&Installation { root: self.root, program, linger: self.linger })?;
+        let made = boot::install(&Installation {
+            root: self.root,
+            program,
+            linger: self.linger,
+            stale_limit_percent: self.stale,
+        })?;
         for path in made {
             println!("made {}", path.display());
         }

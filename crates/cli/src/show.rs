@@ -255,7 +255,7 @@ fn state(file: &File, root: &Root) -> State {
         Err(error) => return state_of_error(&error),
     };
     let now = handle.identity();
-    if handle.is_regular_file() && (now.size_bytes, now.mtime_ns) == (file.size_bytes, file.mtime_ns) {
+    if handle.is_regular_file() && file.is_recorded(now.size_bytes, now.mtime_ns, now.inode) {
         State::Current
     } else {
         State::Changed

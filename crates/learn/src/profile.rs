@@ -174,6 +174,7 @@ fn file_of(
         inode: seen.inode,
         size_bytes: place.stat.map_or(seen.size_bytes, |stat| stat.size_bytes),
         mtime_ns: place.stat.map_or(0, |stat| stat.mtime_ns),
+        in_place: false,
         deleted: place.stat.is_none(),
         path: place.path,
         extents: Vec::new(),

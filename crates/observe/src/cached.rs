@@ -3,9 +3,11 @@
 use crate::event::{Event, decode};
 use crate::objects::{Compiled, bpf_error, map, open};
 use ahead_learn::FileSeen;
+use ahead_model::sorting;
 use ahead_sys::{Error, Result};
 use libbpf_rs::{Iter, MapCore, MapFlags, Object, RingBufferBuilder};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd};
@@ -15,8 +17,9 @@ static OBJECT: Compiled = Compiled(include_bytes!(concat!(env!("OUT_DIR"), "/cac
 /// Walks that are tried. A walk ends early if an inode leaves memory at the place where the walk is.
 const TRIES: usize = 5;
 
-/// The regular files with resident pages on the file system of an open directory, with paths from the root of that file system. Reads
-/// nothing from the disk. Files without a directory entry in memory are missing; if inodes leave memory again and again, or if
+/// The regular files with resident pages on the file system of an open directory, with paths from the root of that file system, in the
+/// order in which they were first looked up: the kernel adds an inode at the head of its list (`inode_sb_list_add`). Reads nothing from
+/// the disk. Files without a directory entry in memory are missing; if inodes leave memory again and again, or if
 /// there are more files than the kernel's buffer holds (8 MiB of paths), others are, too.
 ///
 /// # Errors
@@ -30,12 +33,13 @@ pub fn cached_files(directory: &impl AsFd) -> Result<Vec<FileSeen>> {
     let object = open.load().map_err(|e| bpf_error("load the list of cached files", e))?;
     let program = object.progs_mut().next().expect("the object has one program");
     let listing = program.attach().map_err(|e| bpf_error("attach the list of cached files", e))?;
-    let found = RefCell::new(BTreeMap::new());
+    let (found, position) = (RefCell::new(BTreeMap::new()), Cell::new(0u32));
     let take = |bytes: &[u8]| {
         if let Ok(Event::File(file)) = decode(bytes)
             && !(file.unlinked || file.incomplete)
         {
-            found.borrow_mut().insert(file.inode, file);
+            position.set(position.get() + 1);
+            found.borrow_mut().insert(file.inode, (position.get(), file));
         }
         0
     };
@@ -44,6 +48,7 @@ pub fn cached_files(directory: &impl AsFd) -> Result<Vec<FileSeen>> {
     builder.add(&listed, take).map_err(|e| bpf_error("open the ring buffer", e))?;
     let ring = builder.build().map_err(|e| bpf_error("map the ring buffer", e))?;
     for _ in 0..TRIES {
+        position.set(0);
         let mut walk = Iter::new(&listing).map_err(|e| bpf_error("list cached files", e))?;
         walk.read_to_end(&mut Vec::new()).map_err(|e| Error::io("list cached files", e))?;
         ring.consume().map_err(|e| bpf_error("read the ring buffer", e))?;
@@ -54,7 +59,9 @@ pub fn cached_files(directory: &impl AsFd) -> Result<Vec<FileSeen>> {
         }
     }
     drop(ring);
-    Ok(found.into_inner().into_values().collect())
+    let mut files: Vec<(u32, FileSeen)> = found.into_inner().into_values().collect();
+    sorting::sort_by_key(&mut files, |(position, _)| Reverse(*position));
+    Ok(files.into_iter().map(|(_, file)| file).collect())
 }
 
 /// `struct list_outcome`: whether a walk was complete, and how many files were lost.

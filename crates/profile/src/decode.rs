@@ -123,15 +123,20 @@ fn file(reader: &mut Reader, extents_left: &mut usize) -> Result<File> {
             deleted: reader.named("deleted", Reader::flag)?,
             extents: extents(reader, extents_left)?,
             content: None,
+            in_place: false,
         })
     };
-    reader.record_with_optional(10, fields, |reader, file| {
-        file.content = Some(reader.named("content", content)?);
+    // Older profiles, and those of programs, have neither.
+    reader.record_with_optional(10, fields, |reader, file, number| {
+        match number {
+            0 => file.content = reader.named("content", |reader| reader.optional(content))?,
+            1 => file.in_place = reader.named("in_place", Reader::flag)?,
+            _ => reader.skip()?,
+        }
         Ok(())
     })
 }
 
-/// Older profiles, and those of programs, do not have it.
 fn content(reader: &mut Reader) -> Result<Box<ContentCheck>> {
     let start = reader.position();
     let bytes = reader.bytes(4 * (1 + MAX_PIECES))?;

@@ -77,7 +77,7 @@ fn write_recording(out: &mut Writer, recording: &Recording) {
 }
 
 fn write_file(out: &mut Writer, file: &File) {
-    out.array(10 + usize::from(file.content.is_some()));
+    out.array(if file.in_place { 12 } else { 10 + usize::from(file.content.is_some()) });
     out.bytes(&file.path);
     out.optional(file.seen_path.as_deref(), |out, path| out.bytes(path));
     out.bytes(&file.fs_path);
@@ -88,9 +88,14 @@ fn write_file(out: &mut Writer, file: &File) {
     out.signed(file.mtime_ns);
     out.flag(file.deleted);
     out.list(&file.extents, write_extent);
-    if let Some(ContentCheck { layout, pieces }) = file.content.as_deref() {
-        let digests = std::iter::once(layout).chain(pieces);
-        out.bytes(&digests.flat_map(|digest| digest.to_le_bytes()).collect::<Vec<u8>>());
+    if file.in_place || file.content.is_some() {
+        out.optional(file.content.as_deref(), |out, ContentCheck { layout, pieces }| {
+            let digests = std::iter::once(layout).chain(pieces);
+            out.bytes(&digests.flat_map(|digest| digest.to_le_bytes()).collect::<Vec<u8>>());
+        });
+    }
+    if file.in_place {
+        out.flag(true);
     }
 }
 

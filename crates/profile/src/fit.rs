@@ -90,7 +90,12 @@ fn file_bytes(file: &File) -> usize {
     let numbers = numbers_bytes([file.device, file.inode, file.size_bytes, file.mtime_ns.unsigned_abs()]);
     // Two bytes: the array's head and the `deleted` flag.
     let content = file.content.as_ref().map_or(0, |content| 5 + 4 * (1 + content.pieces.len()));
-    2 + paths + text_bytes(file.fs_type.as_bytes()) + numbers + extents_bytes(&file.extents) + content
+    2 + 2 * usize::from(file.in_place)
+        + paths
+        + text_bytes(file.fs_type.as_bytes())
+        + numbers
+        + extents_bytes(&file.extents)
+        + content
 }
 
 fn device_bytes(metadata: &Metadata) -> usize {

@@ -25,8 +25,8 @@ use std::collections::{BTreeMap, HashMap};
 
 /// Merges profiles of the same command, each of one or more runs.
 ///
-/// For a file whose size or modification time changed between runs, only the extents of the latest version are kept. A single
-/// profile is normalised: extents become disjoint, neighbours are joined, and everything is in order of first use. Without
+/// For a file that was replaced between runs, or whose size changed, only the extents of the latest version are kept. A file with another
+/// modification time, and the same inode and size, is written in place: the extents of all versions are kept. A single profile is normalised: extents become disjoint, neighbours are joined, and everything is in order of first use. Without
 /// profiles the result is empty, with 0 runs.
 pub fn merge(mut profiles: Vec<Profile>) -> Profile {
     // A stable sort: recordings within one second keep their order.
@@ -110,10 +110,11 @@ fn merge_files(profiles: &[Profile], total_runs: u32) -> Vec<File> {
         .into_values()
         .map(|all| {
             let (_, latest) = *all.last().expect("each path has a file");
-            let same = |file: &File| (file.size_bytes, file.mtime_ns) == (latest.size_bytes, latest.mtime_ns);
-            let input = all.iter().filter(|(_, file)| same(file)).flat_map(|(index, file)| seen(*index, &file.extents));
+            let same = || all.iter().filter(|(_, file)| latest.is_version_of(file));
+            let input = same().flat_map(|(index, file)| seen(*index, &file.extents));
             let extents = sorted(ranges::union(input.collect()), total_runs);
-            File { extents, ..describe(latest) }
+            let in_place = same().any(|(_, file)| file.in_place || file.mtime_ns != latest.mtime_ns);
+            File { extents, in_place, ..describe(latest) }
         })
         .collect();
     // Files that were opened and never read have no time and come last. The map has sorted by path, which decides between equal
@@ -139,6 +140,7 @@ fn describe(file: &File) -> File {
         size_bytes: file.size_bytes,
         mtime_ns: file.mtime_ns,
         deleted: file.deleted,
+        in_place: file.in_place,
     }
 }
 

@@ -92,6 +92,9 @@ pub struct File {
     pub mtime_ns: i64,
     /// Whether the file was unlinked before the recording ended: it is accounted for, and never prefetched.
     pub deleted: bool,
+    /// Recordings found the same inode and size, and another modification time: a program writes this file in place (a journal, a
+    /// database). What is read of it depends on its layout, so its modification time is not compared.
+    pub in_place: bool,
     /// Used ranges, in order of first use. Page-aligned, except that the last page is clipped to the end of the file.
     pub extents: Vec<Extent>,
     /// What the used ranges contained; `None`: unknown. It shows whether the extents still apply to a file that replaced this one.
@@ -201,6 +204,17 @@ impl File {
     /// Bytes used of this file.
     pub fn used_bytes(&self) -> u64 {
         self.extents.iter().map(|e| e.length_bytes).sum()
+    }
+
+    /// Whether a regular file with this size, modification time and inode is taken for the recorded one.
+    pub fn is_recorded(&self, size_bytes: u64, mtime_ns: i64, inode: u64) -> bool {
+        self.size_bytes == size_bytes && (self.mtime_ns == mtime_ns || self.in_place && self.inode == inode)
+    }
+
+    /// Whether both are one version of a file, which may have been written in place between the recordings.
+    pub fn is_version_of(&self, other: &File) -> bool {
+        let is_same_inode = self.inode == other.inode && self.inode != 0;
+        self.size_bytes == other.size_bytes && (self.mtime_ns == other.mtime_ns || is_same_inode)
     }
 }
 

@@ -225,15 +225,15 @@ impl<'a> Reader<'a> {
 
     /// Reads a record of at least `fields` fields. Fields that a newer version added at its end are skipped.
     pub fn record<T>(&mut self, fields: u64, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        self.record_with_optional(fields, read, |reader, _| reader.skip())
+        self.record_with_optional(fields, read, |reader, _, _| reader.skip())
     }
 
-    /// As [`Reader::record`], with one more field that may be missing, which `optional` reads.
+    /// As [`Reader::record`], with more fields that may be missing, which `optional` reads: it gets the number of each, from 0.
     pub fn record_with_optional<T>(
         &mut self,
         fields: u64,
         read: impl FnOnce(&mut Self) -> Result<T>,
-        optional: impl FnOnce(&mut Self, &mut T) -> Result<()>,
+        mut optional: impl FnMut(&mut Self, &mut T, u64) -> Result<()>,
     ) -> Result<T> {
         let start = self.at;
         let count = self.array()?;
@@ -241,11 +241,8 @@ impl<'a> Reader<'a> {
             return Self::fault(start, format!("{count} fields instead of {fields}"));
         }
         let mut value = read(self)?;
-        if count > fields {
-            optional(self, &mut value)?;
-        }
-        for _ in fields + 1..count {
-            self.skip()?;
+        for number in 0..count - fields {
+            optional(self, &mut value, number)?;
         }
         Ok(value)
     }
@@ -289,7 +286,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Skips one value of any kind.
-    fn skip(&mut self) -> Result<()> {
+    pub fn skip(&mut self) -> Result<()> {
         // Number of remaining items on each level. This stack cannot overflow, unlike recursion.
         let mut pending = vec![1u64];
         while let Some(left) = pending.last_mut() {

@@ -10,7 +10,8 @@
 //! A package manager waits: bytes and time are limited, and whatever fails is a message. The note comes first: it is what must not be lost.
 
 use super::packages::{self, PACKAGE_PROFILES};
-use super::store::{BootStore, State};
+use super::state::State;
+use super::store::BootStore;
 use super::units::is_installed;
 use crate::Result;
 use crate::content::{ContentReader, Examined, Replaced, used_ranges};

@@ -1,11 +1,7 @@
 //! Whether this boot is recorded.
 
 use super::Circumstances;
-use super::store::{KEPT_BOOTS, State};
-
-/// A boot is recorded again when more than this share of the profile was stale at the last replay, percent. An upgrade of some packages
-/// changes a few percent; a new release of a distribution nearly everything.
-pub const DEFAULT_STALE_PERCENT: u32 = 10;
+use super::state::{KEPT_BOOTS, State};
 
 /// The longest interval between recorded boots, in boots, because programs change what they read without a new version.
 const EVERY_BOOTS: u32 = 10;
@@ -39,19 +35,14 @@ impl Reason {
 }
 
 /// Why the boot is recorded; `None`: it is not. `recordings`: those that are kept for this root and kernel.
-pub fn reason_to_record(
-    circumstances: &Circumstances,
-    state: &State,
-    recordings: usize,
-    stale_percent: u32,
-) -> Option<Reason> {
+pub fn reason_to_record(circumstances: &Circumstances, state: &State, recordings: usize) -> Option<Reason> {
     if state.requested || circumstances.asks_for_recording() {
         Some(Reason::Requested)
     } else if state.packages_changed {
         Some(Reason::PackagesChanged)
     } else if recordings < KEPT_BOOTS {
         Some(Reason::FewRecordings)
-    } else if state.stale_percent > stale_percent {
+    } else if state.stale_percent > state.stale_limit_percent() {
         Some(Reason::Stale(state.stale_percent))
     } else {
         (state.boots_since_recording + 1 >= EVERY_BOOTS).then_some(Reason::Old)
@@ -63,7 +54,7 @@ mod tests {
     use super::*;
 
     fn reason(state: State, recordings: usize) -> Option<Reason> {
-        reason_to_record(&Circumstances::default(), &state, recordings, DEFAULT_STALE_PERCENT)
+        reason_to_record(&Circumstances::default(), &state, recordings)
     }
 
     #[test]
@@ -76,6 +67,8 @@ mod tests {
     fn first_stale_changed_and_old_boots_are_recorded() {
         assert_eq!(reason(State::default(), KEPT_BOOTS - 1), Some(Reason::FewRecordings));
         assert_eq!(reason(State { stale_percent: 11, ..State::default() }, 5), Some(Reason::Stale(11)));
+        let tolerant = State { stale_percent: 11, stale_limit_percent: Some(11), ..State::default() };
+        assert_eq!(reason(tolerant, KEPT_BOOTS), None);
         for recordings in [1, KEPT_BOOTS] {
             let changed = State { packages_changed: true, ..State::default() };
             assert_eq!(reason(changed, recordings), Some(Reason::PackagesChanged));

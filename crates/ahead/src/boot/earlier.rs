@@ -6,21 +6,25 @@
 //!     end of the boot             resident pages of these files, and of files that were never observed
 //! ```
 //!
-//! An upper bound: what the kernel has read ahead counts, too. A replay that begins before PID 1 (in the initramfs) needs these pages first,
-//! so they have the time 0. For a later replay they are resident, which costs a query for each file. Files that were written in this boot
-//! are left out: their pages were not read.
+//! An upper bound: what the kernel has read ahead counts, too. Files that were written in this boot are left out: their pages were not read.
+//!
+//! Times of a boot count from the start of PID 1. The kernel lists the files in the order in which they were first looked up, so those of
+//! the time before the observation get times in this order, at equal distances: a disk that does not seek is read in the order of first use.
+//! If earlier boots were replayed, the order is that of the replay: what the replayed profile has keeps the time that it has there.
 //!
 //! Where the kernel cannot list its cached files (no BPF), the files that PID 1 has mapped and those of the service manager's directories
-//! take their place.
+//! take their place, with the time 0.
 
 use crate::Result;
-use crate::prefetch::of_ranges;
-use ahead_profile::{Extent, Metadata, Profile};
+use crate::prefetch::file_as_it_is;
+use ahead_model::{RangeSet, sorting};
+use ahead_profile::{Extent, File as RecordedFile, Metadata, PathBytes, Profile, Recording};
 use ahead_sys::process_id::ProcessId;
+use ahead_sys::root::Root;
 use ahead_sys::{block, cache, mounts, openat};
 use rustix::fs::{Mode, OFlags};
 use rustix::time::{ClockId, clock_gettime};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::ops::Range;
@@ -41,52 +45,71 @@ const MAX_METADATA_RANGES: usize = 1 << 16;
 /// What is known when the observation starts.
 #[derive(Debug, Default)]
 pub struct Earlier {
-    files: BTreeSet<PathBuf>,
+    /// When PID 1 was started, microseconds of CLOCK_MONOTONIC: the time 0 of a boot.
+    pub began_us: u64,
+    /// The files, with the estimated time of their first lookup, microseconds since `began_us`.
+    files: BTreeMap<PathBuf, u64>,
     metadata: Option<Metadata>,
 }
 
 impl Earlier {
     /// Looks at the page cache. What cannot be found is left out. Reads nothing from the disk.
     pub fn now() -> Earlier {
-        let files = cached_files().unwrap_or_else(|error| {
+        let age_us = age_of_boot_us();
+        let files = cached_files(age_us).unwrap_or_else(|error| {
             tracing::info!("files that were read before: {error}");
             let maps = fs::read_to_string("/proc/1/maps").unwrap_or_default();
-            maps.lines().filter_map(mapped_path).collect()
+            maps.lines().filter_map(mapped_path).map(|path| (path, 0)).collect()
         });
         let metadata = metadata().inspect_err(|error| tracing::info!("metadata that was read before: {error}"));
-        Earlier { files, metadata: metadata.ok().flatten() }
+        let began_us = clock_us(ClockId::Monotonic).saturating_sub(age_us);
+        Earlier { began_us, files, metadata: metadata.ok().flatten() }
     }
 
-    /// Adds what was read earlier to the profile of one boot.
+    /// Adds what was read earlier to the profile of one boot, which was observed from `started_us` (CLOCK_MONOTONIC). Its times count from
+    /// the start of PID 1 then. `replayed`: the profile that was replayed in this boot, if any.
     ///
     /// # Errors
     /// The mount table cannot be read.
-    pub fn add_to(self, profile: Profile) -> Result<Profile> {
-        let mut paths = self.files;
-        match cached_files() {
+    pub fn add_to(self, mut profile: Profile, started_us: u64, replayed: Option<&Profile>) -> Result<Profile> {
+        let until_us = started_us.saturating_sub(self.began_us);
+        delay(&mut profile, until_us);
+        let mut times = self.files;
+        match cached_files(until_us) {
             Ok(cached) => {
                 // Between the first list and the first event, files were read that neither has.
                 let observed: BTreeSet<&[u8]> = profile.files.iter().map(|file| file.path.as_slice()).collect();
-                let unseen = |path: &PathBuf| !observed.contains(path.as_os_str().as_bytes());
-                paths.extend(cached.into_iter().filter(unseen));
+                for path in cached.into_keys().filter(|path| !observed.contains(path.as_os_str().as_bytes())) {
+                    times.entry(path).or_insert(until_us);
+                }
             }
-            Err(_) => MANAGER.iter().for_each(|top| collect(Path::new(top), MAX_DEPTH, &mut paths)),
+            Err(_) => MANAGER.iter().for_each(|top| collect(Path::new(top), MAX_DEPTH, &mut times)),
         }
-        let began_s = boot_began_s();
-        let ranges = paths
-            .into_iter()
-            .take(MAX_FILES)
-            .flat_map(|path| resident(&path, began_s).into_iter().map(move |range| (path.clone(), range)));
-        let mut earlier = of_ranges(ranges)?;
+        let mut earlier = Profile { files: resident_files(times)?, ..Profile::default() };
         earlier.metadata.extend(self.metadata);
+        replayed.inspect(|replayed| keep_times(&mut earlier, replayed));
         Ok(join(earlier, profile))
     }
 }
 
-/// The files with resident pages on the mounted file systems of block devices, by their paths here.
-fn cached_files() -> Result<BTreeSet<PathBuf>> {
+/// The files with their resident pages, each at its time.
+fn resident_files(times: BTreeMap<PathBuf, u64>) -> Result<Vec<RecordedFile>> {
+    let (root, table, began_s) = (Root::default(), mounts::own()?, boot_began_s());
+    let entry = |(path, time_us): (PathBuf, u64)| {
+        let pages: RangeSet = resident(&path, began_s).into_iter().collect();
+        let mut file =
+            file_as_it_is(&root, &table, path.as_os_str().as_bytes(), &pages).filter(|_| !pages.is_empty())?;
+        file.extents.iter_mut().for_each(|extent| extent.first_use_us = time_us);
+        Some(file)
+    };
+    Ok(times.into_iter().take(MAX_FILES).filter_map(entry).collect())
+}
+
+/// The files with resident pages on the mounted file systems of block devices, by their paths here. The first one that was looked up has the
+/// time 0, the last one `until_us`.
+fn cached_files(until_us: u64) -> Result<BTreeMap<PathBuf, u64>> {
     let table = mounts::own()?;
-    let (mut done, mut found) = (BTreeSet::new(), BTreeSet::new());
+    let (mut done, mut found) = (BTreeSet::new(), BTreeMap::new());
     for mount in ahead_nobpf::roots(&table) {
         let point = Path::new(OsStr::from_bytes(&mount.mount_point));
         // In a container, files of the host are mounted one by one. Their file system is not that of this boot.
@@ -95,21 +118,86 @@ fn cached_files() -> Result<BTreeSet<PathBuf>> {
         if !done.insert(mount.device) {
             continue;
         }
-        for file in ahead_observe::cached_files(&directory)? {
+        let files = ahead_observe::cached_files(&directory)?;
+        let last = files.len().saturating_sub(1).max(1) as u64;
+        for (number, file) in files.into_iter().enumerate() {
             let path = ahead_learn::places(&table, file.device, &file.path).next().map(|(_, path)| path);
-            found.extend(path.map(|path| PathBuf::from(OsStr::from_bytes(&path))));
+            let time_us = until_us.saturating_mul(number as u64) / last;
+            found.extend(path.map(|path| (PathBuf::from(OsStr::from_bytes(&path)), time_us)));
         }
     }
     Ok(found)
 }
 
+/// Adds this to all times of a recording.
+fn delay(profile: &mut Profile, by_us: u64) {
+    profile.files.iter_mut().flat_map(|file| &mut file.extents).for_each(|extent| extent.first_use_us += by_us);
+    profile.metadata.iter_mut().flat_map(|at| &mut at.extents).for_each(|extent| extent.first_use_us += by_us);
+    profile.lookups.iter_mut().for_each(|lookup| lookup.first_use_us += by_us);
+    profile.milestones.iter_mut().for_each(|milestone| milestone.time_us += by_us);
+    profile.recording.duration_us += by_us;
+}
+
+/// Gives the parts that the replayed profile has the times that they have there.
+fn keep_times(earlier: &mut Profile, replayed: &Profile) {
+    let known: HashMap<&PathBytes, &RecordedFile> = replayed.files.iter().map(|file| (&file.path, file)).collect();
+    for file in &mut earlier.files {
+        if let Some(known) = known.get(&file.path) {
+            file.extents = with_times_of(&file.extents, &known.extents);
+        }
+    }
+    for metadata in &mut earlier.metadata {
+        let same = |known: &&Metadata| known.mount_point == metadata.mount_point;
+        if let Some(known) = replayed.metadata.iter().find(same) {
+            metadata.extents = with_times_of(&metadata.extents, &known.extents);
+        }
+    }
+}
+
+/// The same bytes, with the times of `known` where both overlap.
+fn with_times_of(extents: &[Extent], known: &[Extent]) -> Vec<Extent> {
+    let mut known: Vec<&Extent> = known.iter().collect();
+    sorting::sort_by_key(&mut known, |extent| extent.offset_bytes);
+    let mut output = Vec::with_capacity(extents.len());
+    for extent in extents {
+        let (mut at, end) = (extent.offset_bytes, extent.offset_bytes + extent.length_bytes);
+        let mut push = |to: u64, first_use_us: u64| {
+            if to > at {
+                let physical_bytes = extent.physical_bytes.map(|place| place + (at - extent.offset_bytes));
+                let length_bytes = to - at;
+                output.push(Extent { offset_bytes: at, length_bytes, first_use_us, physical_bytes, ..*extent });
+                at = to;
+            }
+        };
+        let first = known.partition_point(|known| known.offset_bytes + known.length_bytes <= extent.offset_bytes);
+        for known in known[first..].iter().take_while(|known| known.offset_bytes < end) {
+            push(known.offset_bytes, extent.first_use_us);
+            push((known.offset_bytes + known.length_bytes).min(end), known.first_use_us);
+        }
+        push(end, extent.first_use_us);
+    }
+    output
+}
+
+fn clock_us(clock: ClockId) -> u64 {
+    let now = clock_gettime(clock);
+    now.tv_sec.unsigned_abs() * 1_000_000 + now.tv_nsec.unsigned_abs() / 1000
+}
+
+/// How long PID 1 has run, microseconds; 0: unknown.
+fn age_of_boot_us() -> u64 {
+    let Ok(Some(first)) = ProcessId::of(1) else { return 0 };
+    let started_us = first.start_ticks.saturating_mul(1_000_000) / rustix::param::clock_ticks_per_second();
+    clock_us(ClockId::Boottime).saturating_sub(started_us)
+}
+
 /// When PID 1 was started, in seconds since 1970. A file with a later change was written in this boot. If that is unknown, every file counts
 /// as read.
 fn boot_began_s() -> i64 {
-    let Ok(Some(first)) = ProcessId::of(1) else { return i64::MAX };
-    let age_s =
-        clock_gettime(ClockId::Boottime).tv_sec - (first.start_ticks / rustix::param::clock_ticks_per_second()) as i64;
-    clock_gettime(ClockId::Realtime).tv_sec - age_s
+    match age_of_boot_us() {
+        0 => i64::MAX,
+        age_us => clock_gettime(ClockId::Realtime).tv_sec - (age_us / 1_000_000) as i64,
+    }
 }
 
 /// Both as one boot. Pages that are in both keep the earlier time.
@@ -117,14 +205,12 @@ fn join(earlier: Profile, observed: Profile) -> Profile {
     let recording = observed.recording.clone();
     let mut all = ahead_profile::merge(vec![
         // In this order: the observation describes a file that is in both.
-        Profile { recording: ahead_profile::Recording { created_unix_s: 0, ..recording.clone() }, ..earlier },
-        Profile { recording: ahead_profile::Recording { created_unix_s: 1, ..recording.clone() }, ..observed },
+        Profile { recording: Recording { created_unix_s: 0, ..recording.clone() }, ..earlier },
+        Profile { recording: Recording { created_unix_s: 1, ..recording.clone() }, ..observed },
     ]);
     let files = all.files.iter_mut().flat_map(|file| &mut file.extents);
     for extent in files.chain(all.metadata.iter_mut().flat_map(|metadata| &mut metadata.extents)) {
-        if extent.runs > 1 {
-            (extent.runs, extent.first_use_us) = (1, 0);
-        }
+        extent.runs = 1;
     }
     all.files.sort_by_key(|file| file.extents.first().map_or(u64::MAX, |extent| extent.first_use_us));
     Profile { recording, ..all }
@@ -136,11 +222,11 @@ fn mapped_path(line: &str) -> Option<PathBuf> {
     (!path.ends_with(" (deleted)")).then(|| path.into())
 }
 
-/// The regular files of a directory and those below.
-fn collect(path: &Path, depth: usize, found: &mut BTreeSet<PathBuf>) {
+/// The regular files of a directory and those below, with the time 0.
+fn collect(path: &Path, depth: usize, found: &mut BTreeMap<PathBuf, u64>) {
     let Ok(metadata) = path.symlink_metadata() else { return };
     if metadata.is_file() && found.len() < MAX_FILES {
-        found.insert(path.to_path_buf());
+        found.insert(path.to_path_buf(), 0);
     } else if metadata.is_dir() && depth > 0 {
         let entries = fs::read_dir(path).into_iter().flatten().flatten();
         entries.for_each(|entry| collect(&entry.path(), depth - 1, found));
@@ -192,7 +278,10 @@ fn metadata() -> ahead_sys::Result<Option<Metadata>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ahead_profile::{File, Recording};
+
+    fn rows(extents: &[Extent]) -> Vec<(u64, u64, u64)> {
+        extents.iter().map(|extent| (extent.offset_bytes, extent.length_bytes, extent.first_use_us)).collect()
+    }
 
     fn profile(runs: u32, extents: &[(u64, u64, u64)]) -> Profile {
         let extents = extents.iter().map(|(offset_bytes, length_bytes, first_use_us)| Extent {
@@ -202,26 +291,41 @@ mod tests {
             runs,
             ..Extent::default()
         });
-        let file =
-            File { path: b"/lib/x".to_vec(), size_bytes: 1 << 20, extents: extents.collect(), ..File::default() };
+        let (path, extents) = (b"/lib/x".to_vec(), extents.collect());
+        let file = RecordedFile { path, size_bytes: 1 << 20, extents, ..RecordedFile::default() };
         let recording = Recording { runs, created_unix_s: 7, kernel: "6.1".into(), ..Recording::default() };
         Profile { recording, files: vec![file], ..Profile::default() }
     }
 
     #[test]
-    fn earlier_pages_come_first_and_count_as_one_boot() {
-        let joined = join(profile(1, &[(0, 8192, 0)]), profile(1, &[(4096, 8192, 900)]));
-        let extents: Vec<_> = joined.files[0]
-            .extents
-            .iter()
-            .map(|at| (at.offset_bytes, at.length_bytes, at.first_use_us, at.runs))
-            .collect();
-        assert_eq!(extents.iter().map(|extent| extent.1).sum::<u64>(), 12_288);
-        assert!(
-            extents.iter().all(|(offset, _, time, runs)| *runs == 1 && (*time == 0) == (*offset < 8192)),
-            "{extents:?}"
-        );
+    fn pages_that_were_read_earlier_keep_the_earlier_time_and_count_once() {
+        let mut observed = profile(1, &[(4096, 8192, 9000)]);
+        delay(&mut observed, 100);
+        let joined = join(profile(1, &[(0, 8192, 7)]), observed);
+        assert_eq!(rows(&joined.files[0].extents), [(0, 4096, 7), (4096, 4096, 7), (8192, 4096, 9100)]);
+        assert!(joined.files[0].extents.iter().all(|extent| extent.runs == 1));
         assert_eq!((joined.recording.runs, joined.recording.created_unix_s), (1, 7));
+    }
+
+    #[test]
+    fn replayed_parts_keep_their_times() {
+        let mut earlier = profile(1, &[(0, 40960, 500), (81920, 4096, 600)]);
+        earlier.files[0].extents[0].physical_bytes = Some(1 << 20);
+        let replayed = profile(5, &[(28672, 4096, 70), (4096, 8192, 50), (36864, 8192, 90), (61440, 4096, 1)]);
+        keep_times(&mut earlier, &replayed);
+        let extents = &earlier.files[0].extents;
+        let expected = [
+            (0, 4096, 500),
+            (4096, 8192, 50),
+            (12288, 16384, 500),
+            (28672, 4096, 70),
+            (32768, 4096, 500),
+            (36864, 4096, 90),
+            (81920, 4096, 600),
+        ];
+        assert_eq!(rows(extents), expected);
+        assert!(extents[..6].iter().all(|extent| extent.physical_bytes == Some((1 << 20) + extent.offset_bytes)));
+        assert_eq!(extents[6].physical_bytes, None);
     }
 
     #[test]
@@ -239,9 +343,9 @@ mod tests {
         let path = home.path().join("a/unit");
         fs::write(&path, vec![7; 5000]).unwrap();
         std::os::unix::fs::symlink("/etc/passwd", home.path().join("link")).unwrap();
-        let mut found = BTreeSet::new();
+        let mut found = BTreeMap::new();
         collect(home.path(), MAX_DEPTH, &mut found);
-        assert_eq!(found, BTreeSet::from([path.clone()]));
+        assert_eq!(found, BTreeMap::from([(path.clone(), 0)]));
         assert_eq!(resident(&path, i64::MAX), [0..5000]);
         assert!(resident(&home.path().join("link"), i64::MAX).is_empty());
         // Written in this boot: not read.

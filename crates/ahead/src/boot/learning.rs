@@ -1,10 +1,11 @@
 //! The observation of a boot, from the start of PID 1's first services until the machine is idle.
 
-use super::decision::{DEFAULT_STALE_PERCENT, Reason, reason_to_record};
+use super::decision::{Reason, reason_to_record};
 use super::earlier::Earlier;
 use super::packages::{self, PACKAGE_PROFILES};
 use super::replay::last_account;
-use super::store::{BootStore, State};
+use super::state::State;
+use super::store::BootStore;
 use super::{Circumstances, Off};
 use crate::error::IoContext;
 use crate::notify::Notify;
@@ -53,7 +54,7 @@ pub fn observe(signals: &Signals, notify: Notify<'_>) -> Result<Learned> {
     }
     let store = BootStore::here();
     let state = store.state();
-    let Some(reason) = reason_to_record(&circumstances, &state, store.recordings().len(), DEFAULT_STALE_PERCENT) else {
+    let Some(reason) = reason_to_record(&circumstances, &state, store.recordings().len()) else {
         // The early boot has a root that is not yet writable: the state is saved when the boot is done.
         return Ok(Learned::NotNeeded);
     };
@@ -66,10 +67,13 @@ pub fn observe(signals: &Signals, notify: Notify<'_>) -> Result<Learned> {
     let reached_us = done.trim().parse().unwrap_or(0);
     // In a container, files of the host are mounted one by one: the host's metadata does not belong to this boot.
     profile.metadata.retain(|metadata| Path::new(OsStr::from_bytes(&metadata.mount_point)).is_dir());
-    profile = earlier.add_to(profile)?;
-    mark_ready(&mut profile, reached_us, recording.started_ns / 1000);
-    let (files, bytes) = (profile.files.len(), profile.data_bytes());
     let alone = reason == Reason::Requested;
+    let replayed = store.profile_to_replay().filter(|_| !alone).and_then(|path| ahead_profile::load(&path).ok());
+    let began_us = earlier.began_us;
+    profile = earlier.add_to(profile, recording.started_ns / 1000, replayed.as_ref())?;
+    leave_out_own_program(&mut profile);
+    mark_ready(&mut profile, reached_us, began_us);
+    let (files, bytes) = (profile.files.len(), profile.data_bytes());
     let packages = packages::digests(&packages::load(&Root::default(), Path::new(PACKAGE_PROFILES)));
     let _lock = store.lock(LOCK_TIME)?;
     store.add(profile, alone)?;
@@ -95,19 +99,26 @@ fn observe_alone() -> Result<File> {
     }
 }
 
-/// The end of the early list. `reached_us`, `started_us`: times of CLOCK_MONOTONIC.
-fn mark_ready(profile: &mut Profile, reached_us: u64, started_us: u64) {
-    let Some(time_us) = reached_us.checked_sub(started_us).filter(|time| *time > 0) else { return };
+/// A boot that is not observed does not run it, but at its end.
+fn leave_out_own_program(profile: &mut Profile) {
+    if let Ok(own) = std::env::current_exe() {
+        profile.files.retain(|file| file.path != own.as_os_str().as_bytes());
+    }
+}
+
+/// The end of the early list. `reached_us`, `began_us`: times of CLOCK_MONOTONIC.
+fn mark_ready(profile: &mut Profile, reached_us: u64, began_us: u64) {
+    let Some(time_us) = reached_us.checked_sub(began_us).filter(|time| *time > 0) else { return };
     profile.milestones.push(Milestone { time_us, kind: MilestoneKind::Ready, path: Vec::new() });
     sorting::sort_by_key(&mut profile.milestones, |milestone| milestone.time_us);
     profile.recording.duration_us = time_us;
 }
 
-/// Ends the observation of this boot, and keeps what the replay found.
+/// Ends the observation of this boot, and keeps what the replay found. `stale_limit_percent`: more stale bytes make the next boot recorded.
 ///
 /// # Errors
 /// The state cannot be saved, or the service manager does not answer.
-pub fn end_observation() -> Result<()> {
+pub fn end_observation(stale_limit_percent: u32) -> Result<()> {
     if Circumstances::now().off().is_some() {
         return Ok(());
     }
@@ -126,7 +137,8 @@ pub fn end_observation() -> Result<()> {
     let state = store.state();
     let boots_since_recording =
         if store.recordings() != before { 0 } else { state.boots_since_recording.saturating_add(1) };
-    store.save_state(&State { boots_since_recording, stale_percent, ..state })
+    let stale_limit_percent = Some(stale_limit_percent);
+    store.save_state(&State { boots_since_recording, stale_percent, stale_limit_percent, ..state })
 }
 
 /// When default.target was reached, microseconds of CLOCK_MONOTONIC.

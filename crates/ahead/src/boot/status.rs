@@ -1,9 +1,10 @@
 //! The state of boots on this machine.
 
-use super::decision::{DEFAULT_STALE_PERCENT, reason_to_record};
+use super::decision::reason_to_record;
 use super::packages::{self, PACKAGE_PROFILES};
 use super::replay::last_account;
-use super::store::{BootStore, State};
+use super::state::State;
+use super::store::BootStore;
 use super::units::is_installed;
 use super::{Circumstances, Off};
 use crate::Account;
@@ -59,7 +60,7 @@ impl PackageCounts {
 pub fn status() -> Status {
     let (circumstances, store) = (Circumstances::now(), BootStore::here());
     let (state, recordings) = (store.state(), store.recordings().len());
-    let reason = reason_to_record(&circumstances, &state, recordings, DEFAULT_STALE_PERCENT);
+    let reason = reason_to_record(&circumstances, &state, recordings);
     let profile = store.profile_to_replay();
     let known = profile.as_deref().and_then(BootStore::of_profile).map(|store| store.state().known_packages);
     let known = known.unwrap_or_default();

@@ -4,18 +4,21 @@
 //!     /var/lib/ahead/boot/ROOT-KERNEL/boot-17.ahead … boot-21.ahead   the last recorded boots, by number
 //!                                     replay.ahead                    these, merged
 //!                                     state.json
+//!                                     settled                         exists while the next boot is not to be recorded
 //! ```
 //!
 //! ROOT is the UUID of the root file system. Numbers order the recordings, not dates: the clock may be wrong until it is set.
 
+use super::Circumstances;
+use super::decision::reason_to_record;
+use super::state::{KEPT_BOOTS, State};
 use crate::content::ContentReader;
 use crate::error::IoContext;
 use crate::{Result, output};
-use ahead_profile::{LoadError, PathBytes, Profile};
+use ahead_profile::{File, LoadError, PathBytes, Profile};
 use ahead_sys::root::Root;
 use ahead_sys::{fsuuid, machine, mounts};
 use ahead_undo::home;
-use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder};
@@ -24,13 +27,12 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Boots whose recordings are kept, and merged: a page's support is how many of them used it. The first five boots are recorded.
-pub const KEPT_BOOTS: usize = 5;
-
 /// The directory of all boots.
 pub(super) const HOME: &str = "/var/lib/ahead/boot";
 const MERGED: &str = "replay.ahead";
 const STATE: &str = "state.json";
+/// `ahead-boot-record.service` has it as a condition: no program has to be read from the disk of a boot to say that nothing is due.
+const SETTLED: &str = "settled";
 /// In the directory of all boots.
 const LOCK: &str = "lock";
 /// A state has a few hundred bytes.
@@ -41,40 +43,6 @@ const MAX_ENTRIES: usize = 1000;
 /// The content check of a boot: the pages are resident, so 1 GiB takes less than a second. The service manager waits for 30 s.
 const CHECK_BYTES: u64 = 1 << 30;
 const CHECK_TIME: Duration = Duration::from_secs(5);
-
-/// What is known about the last boots.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct State {
-    /// Whether the next boot is to be recorded, in place of all earlier recordings.
-    pub requested: bool,
-    /// Whether packages were changed since the last recording.
-    pub packages_changed: bool,
-    /// Boots since the last recording.
-    pub boots_since_recording: u32,
-    /// Share of the profile that was stale at the last replay, percent.
-    pub stale_percent: u32,
-    /// Transactions of the package manager so far: one that happens while a boot is observed is noticed by it.
-    pub transactions: u64,
-    /// The packages' profiles that a recorded boot includes: names, with digests.
-    pub known_packages: Vec<(String, u32)>,
-}
-
-impl State {
-    /// The state after a boot was recorded that began in the state `before`. `packages`: the packages' profiles that are installed now.
-    #[cfg(feature = "observe")]
-    pub(super) fn after_recording(&self, before: &State, packages: Vec<(String, u32)>) -> State {
-        // What was noted during the observation concerns the next boot.
-        let packages_changed = self.transactions != before.transactions;
-        State {
-            requested: self.requested && !before.requested,
-            packages_changed,
-            transactions: self.transactions,
-            known_packages: if packages_changed { before.known_packages.clone() } else { packages },
-            ..State::default()
-        }
-    }
-}
 
 /// Holds the lock of the directory of all boots until it is dropped.
 #[derive(Debug)]
@@ -180,7 +148,17 @@ impl BootStore {
     pub fn save_state(&self, state: &State) -> Result<()> {
         self.make()?;
         let text = serde_json::to_string(state).map_err(|error| crate::Error::io("write the state", error.into()))?;
-        output::replace(&self.directory.join(STATE), text.as_bytes())
+        let is_due = reason_to_record(&Circumstances::default(), state, self.recordings().len()).is_some();
+        let settled = self.directory.join(SETTLED);
+        // In this order: a boot is rather recorded once too often.
+        match fs::remove_file(&settled) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(crate::Error::io(format!("remove {}", settled.display()), error));
+            }
+            _ => {}
+        }
+        output::replace(&self.directory.join(STATE), text.as_bytes())?;
+        if is_due { Ok(()) } else { output::replace(&settled, b"") }
     }
 
     /// Creates the directory.
@@ -279,12 +257,12 @@ fn merge(mut recordings: Vec<Profile>) -> Profile {
     for (number, profile) in recordings.iter_mut().enumerate() {
         profile.recording.created_unix_s = number as u64;
     }
-    let (versions, by_path) = last_versions(&recordings);
+    let (earlier, by_path) = uses_of_earlier_versions(&recordings);
     let mut merged = ahead_profile::merge(recordings);
     merged.recording.created_unix_s = date;
     let runs = merged.recording.runs;
     for file in &mut merged.files {
-        let more = by_path.get(&file.path).map_or(0, |index| versions[*index].earlier);
+        let more = by_path.get(&file.path).map_or(0, |index| earlier[*index]);
         file.extents.iter_mut().for_each(|extent| extent.runs = extent.runs.saturating_add(more).min(runs));
     }
     ahead_profile::fit(&mut merged);
@@ -292,33 +270,33 @@ fn merge(mut recordings: Vec<Profile>) -> Profile {
 }
 
 /// Recorded boots that used a version of a file.
-struct Version {
-    identity: (u64, i64),
+struct Version<'a> {
+    latest: &'a File,
     boots: u32,
     /// Boots that used an earlier version.
     earlier: u32,
 }
 
-/// The last version of each file, and the index by path. Boots that used an earlier version count as uses of what the last one has: else an
-/// upgraded file would be fetched last until most boots have used it.
-fn last_versions(recordings: &[Profile]) -> (Vec<Version>, HashMap<PathBytes, usize>) {
+/// For each file the recorded boots that used an earlier version, and the index by path. They count as uses of what the last version has:
+/// else an upgraded file would be fetched last until most boots have used it.
+fn uses_of_earlier_versions(recordings: &[Profile]) -> (Vec<u32>, HashMap<PathBytes, usize>) {
     let (mut versions, mut by_path): (Vec<Version>, HashMap<PathBytes, usize>) = Default::default();
     for recording in recordings {
         for file in recording.files.iter().filter(|file| !file.deleted && !file.extents.is_empty()) {
-            let identity = (file.size_bytes, file.mtime_ns);
             let index = by_path.get(&file.path).copied().unwrap_or_else(|| {
                 by_path.insert(file.path.clone(), versions.len());
-                versions.push(Version { identity, boots: 0, earlier: 0 });
+                versions.push(Version { latest: file, boots: 0, earlier: 0 });
                 versions.len() - 1
             });
-            let last = &mut versions[index];
-            if last.identity != identity {
-                *last = Version { identity, boots: 0, earlier: last.earlier + last.boots };
+            let version = &mut versions[index];
+            if !file.is_version_of(version.latest) {
+                version.earlier += std::mem::take(&mut version.boots);
             }
-            last.boots += recording.recording.runs;
+            version.latest = file;
+            version.boots += recording.recording.runs;
         }
     }
-    (versions, by_path)
+    (versions.iter().map(|version| version.earlier).collect(), by_path)
 }
 
 /// The root file system: its UUID, or else its type and device.
@@ -334,7 +312,7 @@ fn root_name() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ahead_profile::{Extent, File, Recording};
+    use ahead_profile::{Extent, Recording};
 
     fn recording(used: &[u64], created_unix_s: u64) -> Profile {
         let extents = used.iter().map(|page| Extent {
@@ -465,6 +443,25 @@ mod tests {
         // Opening a FIFO would wait for a writer.
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, 0o600.into()).unwrap();
         assert_eq!(store.state(), State::default());
+    }
+
+    #[test]
+    fn settled_store_says_so_until_a_recording_is_due() {
+        let home = tempfile::tempdir().unwrap();
+        let store = BootStore::below(home.path(), "root", "6.1");
+        let is_settled = |state: State| {
+            store.save_state(&state).unwrap();
+            store.directory().join(SETTLED).exists()
+        };
+        assert!(!is_settled(State::default()));
+        for boot in 0..KEPT_BOOTS as u64 {
+            store.add(recording(&[boot], boot), false).unwrap();
+        }
+        assert!(is_settled(State::default()));
+        assert!(!is_settled(State { requested: true, ..State::default() }));
+        assert!(is_settled(State { stale_percent: 10, ..State::default() }));
+        assert!(!is_settled(State { packages_changed: true, ..State::default() }));
+        assert!(!is_settled(State { stale_percent: 10, stale_limit_percent: Some(9), ..State::default() }));
     }
 
     /// Regression: a damaged profile was replayed by no boot until the next recording, ten boots later.

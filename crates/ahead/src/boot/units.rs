@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// The units: names, texts with `@AHEAD@` and `@LINGER@`, and the target that starts them.
+/// The units: names, texts with `@AHEAD@`, `@LINGER@` and `@STALE@`, and the target that starts them.
 pub const UNITS: [(&str, &str, Option<&str>); 4] = [
     (
         "ahead-boot-replay.service",
@@ -40,6 +40,8 @@ pub struct Installation {
     pub program: PathBuf,
     /// How long after default.target the observation goes on.
     pub linger: Duration,
+    /// The share of the last replay that may be stale without a new recording, percent.
+    pub stale_limit_percent: u32,
 }
 
 /// Writes and enables the units. Returns the files that were made.
@@ -47,7 +49,7 @@ pub struct Installation {
 /// # Errors
 /// There is no such program, its path cannot be written into a unit, or a file cannot be written.
 pub fn install(installation: &Installation) -> Result<Vec<PathBuf>> {
-    let Installation { root, program, linger } = installation;
+    let Installation { root, program, linger, stale_limit_percent } = installation;
     let path = plain_path(program)?;
     let inside = root.join(program.strip_prefix("/").unwrap_or(program));
     if !inside.exists() {
@@ -56,7 +58,8 @@ pub fn install(installation: &Installation) -> Result<Vec<PathBuf>> {
     let directory = root.join(DIRECTORY);
     let mut made = Vec::new();
     for (name, text, target) in UNITS {
-        let text = text.replace("@AHEAD@", path).replace("@LINGER@", &format!("{}s", linger.as_secs_f64()));
+        let (linger, stale) = (format!("{}s", linger.as_secs_f64()), stale_limit_percent.to_string());
+        let text = text.replace("@AHEAD@", path).replace("@LINGER@", &linger).replace("@STALE@", &stale);
         let unit = write_unit(root, &directory, name, &text)?;
         if let Some(target) = target {
             let wants = directory.join(format!("{target}.wants"));
@@ -164,7 +167,8 @@ mod tests {
         fs::create_dir_all(home.path().join("usr/bin")).unwrap();
         fs::write(home.path().join("usr/bin/ahead"), "x").unwrap();
         let root = home.path().to_path_buf();
-        (home, Installation { root, program: "/usr/bin/ahead".into(), linger: Duration::from_secs(45) })
+        let linger = Duration::from_secs(45);
+        (home, Installation { root, program: "/usr/bin/ahead".into(), linger, stale_limit_percent: 7 })
     }
 
     fn files(root: &Path) -> Vec<PathBuf> {
@@ -189,6 +193,7 @@ mod tests {
         let read = |name: &str| fs::read_to_string(directory.join(name)).unwrap();
         assert!(read("ahead-boot-replay.service").contains("ExecStart=/usr/bin/ahead boot replay\n"));
         assert!(read("ahead-boot-done.timer").contains("OnActiveSec=45s\n"));
+        assert!(read("ahead-boot-done.service").contains("ExecStart=/usr/bin/ahead boot done --stale 7\n"));
         assert!(UNITS.iter().all(|(name, _, _)| !read(name).contains('@')));
         let target = fs::read_link(directory.join("sysinit.target.wants/ahead-boot-record.service")).unwrap();
         assert_eq!(target, Path::new("/etc/systemd/system/ahead-boot-record.service"));
@@ -203,7 +208,7 @@ mod tests {
         let packaged = home.path().join(PACKAGED[0]);
         fs::create_dir_all(&packaged).unwrap();
         for (name, text, _) in UNITS {
-            let text = text.replace("@AHEAD@", "/usr/bin/ahead").replace("@LINGER@", "45s");
+            let text = text.replace("@AHEAD@", "/usr/bin/ahead").replace("@LINGER@", "45s").replace("@STALE@", "7");
             fs::write(packaged.join(name), text).unwrap();
         }
         install(&installation).unwrap();

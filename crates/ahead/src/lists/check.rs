@@ -134,7 +134,7 @@ fn compare(file: &File, root: &Root) -> (Option<Identity>, Option<Problem>) {
         return (None, Some(Problem::NotRegular));
     }
     let now = handle.identity();
-    let is_same = (now.size_bytes, now.mtime_ns) == (file.size_bytes, file.mtime_ns);
+    let is_same = file.is_recorded(now.size_bytes, now.mtime_ns, now.inode);
     (Some(now), (!is_same).then_some(Problem::Changed))
 }
 

@@ -1,7 +1,8 @@
 //! The files and block devices of a profile, opened on demand. A profile is untrusted input.
 //!
 //! - A file is opened by the rules of [`ahead_sys::openat`], or below a [`Root`] that the user has named. It is read only if it is a
-//!   regular file on a file system with a page cache, and if its size and modification time are the recorded ones.
+//!   regular file on a file system with a page cache, and if its size and modification time are the recorded ones. A file that is written
+//!   in place may have another modification time.
 //! - A block device is never opened by the name in the profile. The device of the recorded mount point is opened, and only if
 //!   it has an ext file system, whose metadata is read through the device.
 
@@ -203,7 +204,7 @@ impl Sources {
         if !device.has_page_cache {
             return Err(Closed::Skipped(Reason::Refused));
         }
-        if (now.size_bytes, now.mtime_ns) != (file.size_bytes, file.mtime_ns) {
+        if !file.is_recorded(now.size_bytes, now.mtime_ns, now.inode) {
             return Err(Closed::Stale);
         }
         let fd = handle.reopen().map_err(closed_by)?;

@@ -51,6 +51,7 @@ fn full() -> Profile {
             size_bytes: 6_831_736,
             mtime_ns: -1,
             deleted: false,
+            in_place: false,
             extents: vec![extent(4096, 8192, 90), Extent { physical_bytes: None, ..extent(0, 4096, 100) }],
             content: None,
         }],

@@ -127,3 +127,32 @@ fn milestones_of_a_minority_are_dropped_and_repeated_ones_kept_apart() {
 fn merging_no_profiles_is_empty() {
     assert_eq!(merge(Vec::new()), Profile::default());
 }
+
+/// Regression: a journal and the files of a database, written by each boot, were stale at every replay.
+#[test]
+fn file_that_is_written_in_place_keeps_the_extents_of_all_runs() {
+    let version = |second: u64, inode, mtime_ns, size_bytes, offset| {
+        let mut profile = run(second, &[("/var/log/journal", offset, 5)]);
+        let file = &mut profile.files[0];
+        (file.inode, file.mtime_ns, file.size_bytes) = (inode, mtime_ns, size_bytes);
+        profile
+    };
+    let runs = |profiles| {
+        let merged = merge(profiles);
+        let file = &merged.files[0];
+        let rows: Vec<_> = file.extents.iter().map(|extent| (extent.offset_bytes, extent.runs)).collect();
+        let fits = [(7, 3), (7, 9), (8, 9)].map(|(inode, mtime_ns)| file.is_recorded(1 << 20, mtime_ns, inode));
+        (file.in_place, rows, fits)
+    };
+    let written = || vec![version(1, 7, 1, 1 << 20, 0), version(2, 7, 2, 1 << 20, 0), version(3, 7, 3, 1 << 20, 8192)];
+    assert_eq!(runs(written()), (true, vec![(0, 2), (8192, 1)], [true, true, false]));
+    // Merged profiles are merged again.
+    assert_eq!(runs(vec![merge(written()), version(4, 7, 3, 1 << 20, 0)]).0, true);
+    // Replaced: another inode, as a package manager does. Grown: another size. An unknown inode says nothing.
+    let replaced = vec![version(1, 6, 1, 1 << 20, 0), version(2, 7, 3, 1 << 20, 0)];
+    assert_eq!(runs(replaced), (false, vec![(0, 1)], [true, false, false]));
+    let grown = vec![version(1, 7, 1, 1 << 19, 0), version(2, 7, 3, 1 << 20, 0)];
+    assert_eq!(runs(grown), (false, vec![(0, 1)], [true, false, false]));
+    let unknown = vec![version(1, 0, 1, 1 << 20, 0), version(2, 0, 3, 1 << 20, 0)];
+    assert!(!runs(unknown).0);
+}

@@ -39,7 +39,8 @@ fn extents(runs: u32) -> impl Strategy<Value = Vec<Extent>> {
 
 fn file(path: impl Strategy<Value = Vec<u8>>, runs: u32) -> impl Strategy<Value = File> {
     let names = (path, option::of(self::path()), self::path(), "[a-z0-9]{0,6}");
-    let numbers = (any::<u64>(), any::<u64>(), 0..3u64, -1..2i64, prop::bool::weighted(0.1));
+    let flags = (prop::bool::weighted(0.1), prop::bool::weighted(0.1));
+    let numbers = (any::<u64>(), any::<u64>(), 0..3u64, -1..2i64, flags);
     let content = option::of((any::<u32>(), vec(any::<u32>(), 0..4)))
         .prop_map(|content| content.map(|(layout, pieces)| Box::new(ContentCheck { layout, pieces })));
     (names, numbers, extents(runs), content).prop_map(|(names, numbers, extents, content)| File {
@@ -51,7 +52,8 @@ fn file(path: impl Strategy<Value = Vec<u8>>, runs: u32) -> impl Strategy<Value 
         inode: numbers.1,
         size_bytes: numbers.2 << 20,
         mtime_ns: numbers.3,
-        deleted: numbers.4,
+        deleted: numbers.4.0,
+        in_place: numbers.4.1,
         extents,
         content,
     })
