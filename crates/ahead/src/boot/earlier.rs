@@ -3,10 +3,11 @@
 //!
 //! ```text
 //!     start of the observation    resident metadata blocks of the root's device; the files with resident pages (listed by the kernel)
-//!     end of the boot             resident pages of these files, and of files that were never observed
+//!     end of the boot             resident pages of these files, and of files and metadata blocks that were never observed
 //! ```
 //!
-//! An upper bound: what the kernel has read ahead counts, too. Files that were written in this boot are left out: their pages were not read.
+//! An upper bound: what the kernel has read ahead counts, too. Files that were made in this boot, or have grown, are left out: their pages
+//! were not read. Those that were written in place had to be read first (a journal, a database).
 //!
 //! Times of a boot count from the start of PID 1. The kernel lists the files in the order in which they were first looked up, so those of
 //! the time before the observation get times in this order, at equal distances: a disk that does not seek is read in the order of first use.
@@ -31,6 +32,7 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
 
 /// The directories in which systemd looks for units and generators before it starts a service (systemd.unit(5)), and the loader's cache.
 const MANAGER: [&str; 4] = ["/etc/systemd", "/usr/lib/systemd", "/usr/local/lib/systemd", "/etc/ld.so.cache"];
@@ -47,9 +49,17 @@ const MAX_METADATA_RANGES: usize = 1 << 16;
 pub struct Earlier {
     /// When PID 1 was started, microseconds of CLOCK_MONOTONIC: the time 0 of a boot.
     pub began_us: u64,
-    /// The files, with the estimated time of their first lookup, microseconds since `began_us`.
-    files: BTreeMap<PathBuf, u64>,
+    files: BTreeMap<PathBuf, Cached>,
     metadata: Option<Metadata>,
+}
+
+/// A file with resident pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Cached {
+    /// The estimated time of its first lookup, microseconds since the start of PID 1.
+    time_us: u64,
+    /// Its size at the start of the observation, bytes; `None`: unknown.
+    size_bytes: Option<u64>,
 }
 
 impl Earlier {
@@ -59,7 +69,7 @@ impl Earlier {
         let files = cached_files(age_us).unwrap_or_else(|error| {
             tracing::info!("files that were read before: {error}");
             let maps = fs::read_to_string("/proc/1/maps").unwrap_or_default();
-            maps.lines().filter_map(mapped_path).map(|path| (path, 0)).collect()
+            maps.lines().filter_map(mapped_path).map(|path| (path, Cached::default())).collect()
         });
         let metadata = metadata().inspect_err(|error| tracing::info!("metadata that was read before: {error}"));
         let began_us = clock_us(ClockId::Monotonic).saturating_sub(age_us);
@@ -74,40 +84,56 @@ impl Earlier {
     pub fn add_to(self, mut profile: Profile, started_us: u64, replayed: Option<&Profile>) -> Result<Profile> {
         let until_us = started_us.saturating_sub(self.began_us);
         delay(&mut profile, until_us);
-        let mut times = self.files;
+        let mut files = self.files;
         match cached_files(until_us) {
             Ok(cached) => {
                 // Between the first list and the first event, files were read that neither has.
                 let observed: BTreeSet<&[u8]> = profile.files.iter().map(|file| file.path.as_slice()).collect();
                 for path in cached.into_keys().filter(|path| !observed.contains(path.as_os_str().as_bytes())) {
-                    times.entry(path).or_insert(until_us);
+                    files.entry(path).or_insert(Cached { time_us: until_us, size_bytes: None });
                 }
             }
-            Err(_) => MANAGER.iter().for_each(|top| collect(Path::new(top), MAX_DEPTH, &mut times)),
+            Err(_) => MANAGER.iter().for_each(|top| collect(Path::new(top), MAX_DEPTH, &mut files)),
         }
-        let mut earlier = Profile { files: resident_files(times)?, ..Profile::default() };
+        let mut earlier = Profile { files: resident_files(files)?, ..Profile::default() };
         earlier.metadata.extend(self.metadata);
+        earlier.metadata.extend(metadata_since(&profile, until_us));
         replayed.inspect(|replayed| keep_times(&mut earlier, replayed));
         Ok(join(earlier, profile))
     }
 }
 
+/// The metadata blocks that are resident at the end of a boot and were never observed, or only in the time between the look at the page cache
+/// and the first event.
+fn metadata_since(observed: &Profile, until_us: u64) -> Option<Metadata> {
+    let mut now = metadata().inspect_err(|error| tracing::info!("metadata that was read: {error}")).ok()??;
+    let known = observed.metadata.iter().filter(|known| known.mount_point == now.mount_point);
+    let range = |extent: &Extent| extent.offset_bytes..extent.offset_bytes + extent.length_bytes;
+    let known: RangeSet = known.flat_map(|known| known.extents.iter().map(range)).collect();
+    let unseen = |extent: &Extent| -> Vec<Extent> {
+        let part = |gap: Range<u64>| metadata_extent(gap, until_us);
+        known.gaps(&range(extent)).map(part).collect()
+    };
+    now.extents = now.extents.iter().flat_map(unseen).collect();
+    Some(now)
+}
+
 /// The files with their resident pages, each at its time.
-fn resident_files(times: BTreeMap<PathBuf, u64>) -> Result<Vec<RecordedFile>> {
+fn resident_files(cached: BTreeMap<PathBuf, Cached>) -> Result<Vec<RecordedFile>> {
     let (root, table, began_s) = (Root::default(), mounts::own()?, boot_began_s());
-    let entry = |(path, time_us): (PathBuf, u64)| {
-        let pages: RangeSet = resident(&path, began_s).into_iter().collect();
+    let entry = |(path, Cached { time_us, size_bytes }): (PathBuf, Cached)| {
+        let pages: RangeSet = resident(&path, began_s, size_bytes).into_iter().collect();
         let mut file =
             file_as_it_is(&root, &table, path.as_os_str().as_bytes(), &pages).filter(|_| !pages.is_empty())?;
         file.extents.iter_mut().for_each(|extent| extent.first_use_us = time_us);
         Some(file)
     };
-    Ok(times.into_iter().take(MAX_FILES).filter_map(entry).collect())
+    Ok(cached.into_iter().take(MAX_FILES).filter_map(entry).collect())
 }
 
 /// The files with resident pages on the mounted file systems of block devices, by their paths here. The first one that was looked up has the
 /// time 0, the last one `until_us`.
-fn cached_files(until_us: u64) -> Result<BTreeMap<PathBuf, u64>> {
+fn cached_files(until_us: u64) -> Result<BTreeMap<PathBuf, Cached>> {
     let table = mounts::own()?;
     let (mut done, mut found) = (BTreeSet::new(), BTreeMap::new());
     for mount in ahead_nobpf::roots(&table) {
@@ -123,7 +149,8 @@ fn cached_files(until_us: u64) -> Result<BTreeMap<PathBuf, u64>> {
         for (number, file) in files.into_iter().enumerate() {
             let path = ahead_learn::places(&table, file.device, &file.path).next().map(|(_, path)| path);
             let time_us = until_us.saturating_mul(number as u64) / last;
-            found.extend(path.map(|path| (PathBuf::from(OsStr::from_bytes(&path)), time_us)));
+            let cached = Cached { time_us, size_bytes: Some(file.size_bytes) };
+            found.extend(path.map(|path| (PathBuf::from(OsStr::from_bytes(&path)), cached)));
         }
     }
     Ok(found)
@@ -223,24 +250,32 @@ fn mapped_path(line: &str) -> Option<PathBuf> {
 }
 
 /// The regular files of a directory and those below, with the time 0.
-fn collect(path: &Path, depth: usize, found: &mut BTreeMap<PathBuf, u64>) {
+fn collect(path: &Path, depth: usize, found: &mut BTreeMap<PathBuf, Cached>) {
     let Ok(metadata) = path.symlink_metadata() else { return };
     if metadata.is_file() && found.len() < MAX_FILES {
-        found.insert(path.to_path_buf(), 0);
+        found.insert(path.to_path_buf(), Cached::default());
     } else if metadata.is_dir() && depth > 0 {
         let entries = fs::read_dir(path).into_iter().flatten().flatten();
         entries.for_each(|entry| collect(&entry.path(), depth - 1, found));
     }
 }
 
-/// The resident ranges of a file that was not changed since `began_s`; none if it cannot be opened.
-fn resident(path: &Path, began_s: i64) -> Vec<Range<u64>> {
+/// The resident ranges of a file; none if it cannot be opened, or was made or has grown since `began_s`. `size_at_first`: as [`Cached`].
+fn resident(path: &Path, began_s: i64, size_at_first: Option<u64>) -> Vec<Range<u64>> {
     let Ok(handle) = openat::handle(path) else { return Vec::new() };
     let Some(Ok(opened)) = handle.is_regular_file().then(|| handle.reopen()) else { return Vec::new() };
     let file = File::from(opened);
     let Ok(metadata) = file.metadata() else { return Vec::new() };
     let was_written = metadata.mtime().max(metadata.ctime()) >= began_s;
-    if was_written { Vec::new() } else { cache::resident(&file, 0, metadata.len()).unwrap_or_default() }
+    let made_s =
+        metadata.created().ok().and_then(|made| made.duration_since(UNIX_EPOCH).ok()).map(|made| made.as_secs());
+    let is_in_place = size_at_first == Some(metadata.len()) && made_s.is_some_and(|made_s| (made_s as i64) < began_s);
+    if was_written && !is_in_place { Vec::new() } else { cache::resident(&file, 0, metadata.len()).unwrap_or_default() }
+}
+
+fn metadata_extent(range: Range<u64>, first_use_us: u64) -> Extent {
+    let (offset_bytes, length_bytes) = (range.start, range.end - range.start);
+    Extent { offset_bytes, length_bytes, first_use_us, runs: 1, physical_bytes: Some(offset_bytes) }
 }
 
 /// The resident blocks of the root's device, where metadata is in its page cache: ext2, ext3 and ext4. `None`: it is elsewhere.
@@ -259,13 +294,7 @@ fn metadata() -> ahead_sys::Result<Option<Metadata>> {
     }
     let ranges = cache::resident(opened.reopen_block_device()?, 0, block::size_bytes(device)?)?;
     tracing::info!("{}: {} ranges of metadata were read before", node.display(), ranges.len());
-    let extents = ranges.into_iter().take(MAX_METADATA_RANGES).map(|range| Extent {
-        offset_bytes: range.start,
-        length_bytes: range.end - range.start,
-        runs: 1,
-        physical_bytes: Some(range.start),
-        ..Extent::default()
-    });
+    let extents = ranges.into_iter().take(MAX_METADATA_RANGES).map(|range| metadata_extent(range, 0));
     Ok(Some(Metadata {
         device_path: node.as_os_str().as_bytes().to_vec(),
         mount_point: b"/".to_vec(),
@@ -278,6 +307,7 @@ fn metadata() -> ahead_sys::Result<Option<Metadata>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     fn rows(extents: &[Extent]) -> Vec<(u64, u64, u64)> {
         extents.iter().map(|extent| (extent.offset_bytes, extent.length_bytes, extent.first_use_us)).collect()
@@ -345,10 +375,31 @@ mod tests {
         std::os::unix::fs::symlink("/etc/passwd", home.path().join("link")).unwrap();
         let mut found = BTreeMap::new();
         collect(home.path(), MAX_DEPTH, &mut found);
-        assert_eq!(found, BTreeMap::from([(path.clone(), 0)]));
-        assert_eq!(resident(&path, i64::MAX), [0..5000]);
-        assert!(resident(&home.path().join("link"), i64::MAX).is_empty());
-        // Written in this boot: not read.
-        assert!(resident(&path, boot_began_s()).is_empty());
+        assert_eq!(found, BTreeMap::from([(path.clone(), Cached::default())]));
+        assert_eq!(resident(&path, i64::MAX, None), [0..5000]);
+        assert!(resident(&home.path().join("link"), i64::MAX, None).is_empty());
+        // Made in this boot: not read.
+        assert!(resident(&path, boot_began_s(), Some(5000)).is_empty());
+    }
+
+    /// Regression: the journal, which is read and written before the observer is loaded, was in no recording.
+    #[test]
+    fn file_that_was_written_in_place_was_read() {
+        let home = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let path = home.path().join("journal");
+        fs::write(&path, vec![7; 5000]).unwrap();
+        let written_s = path.symlink_metadata().unwrap().mtime();
+        // Made before, and written in the second in which the boot began.
+        let began_s = written_s + 1;
+        File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_modified(UNIX_EPOCH + Duration::from_secs(began_s as u64))
+            .unwrap();
+        assert_eq!(resident(&path, began_s, Some(5000)), [0..5000]);
+        // Grown, or nothing is known.
+        assert!(resident(&path, began_s, Some(4999)).is_empty());
+        assert!(resident(&path, began_s, None).is_empty());
     }
 }
