@@ -460,12 +460,16 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__boot__subcmd__done)
-            opts="-h -V --help --version"
+            opts="-h -V --stale --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --stale)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -628,13 +632,17 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__boot__subcmd__install)
-            opts="-h -V --linger --root --program --help --version"
+            opts="-h -V --linger --stale --root --program --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --linger)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --stale)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -152,6 +152,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand boot; and not __fish_seen_su
 complete -c ahead -n "__fish_ahead_using_subcommand boot; and not __fish_seen_subcommand_from install status record show remove replay observe done changed help" -f -a "changed" -d 'Note that packages were changed (package triggers)'
 complete -c ahead -n "__fish_ahead_using_subcommand boot; and not __fish_seen_subcommand_from install status record show remove replay observe done changed help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c ahead -n "__fish_ahead_using_subcommand boot; and __fish_seen_subcommand_from install" -l linger -d 'How long after default.target the observation goes on: what starts beside the login competes for the disk' -r
+complete -c ahead -n "__fish_ahead_using_subcommand boot; and __fish_seen_subcommand_from install" -l stale -d 'Record a boot again when more than this share of the last replay was stale, percent' -r
 complete -c ahead -n "__fish_ahead_using_subcommand boot; and __fish_seen_subcommand_from install" -l root -d 'Install into the system in this directory, which has the program at the path of --program' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand boot; and __fish_seen_subcommand_from install" -l program -d 'The path of the program in that system [default: that of this program; with --root /usr/bin/ahead]' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand boot; and __fish_seen_subcommand_from install" -s h -l help -d 'Print help'
@@ -173,6 +174,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand boot; and __fish_seen_subcom
 complete -c ahead -n "__fish_ahead_using_subcommand boot; and __fish_seen_subcommand_from replay" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand boot; and __fish_seen_subcommand_from observe" -s h -l help -d 'Print help'
 complete -c ahead -n "__fish_ahead_using_subcommand boot; and __fish_seen_subcommand_from observe" -s V -l version -d 'Print version'
+complete -c ahead -n "__fish_ahead_using_subcommand boot; and __fish_seen_subcommand_from done" -l stale -d 'Record the next boot if more of the last replay was stale, percent' -r
 complete -c ahead -n "__fish_ahead_using_subcommand boot; and __fish_seen_subcommand_from done" -s h -l help -d 'Print help'
 complete -c ahead -n "__fish_ahead_using_subcommand boot; and __fish_seen_subcommand_from done" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand boot; and __fish_seen_subcommand_from changed" -s h -l help -d 'Print help'
