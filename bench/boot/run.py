@@ -17,6 +17,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -151,10 +152,8 @@ def figures(way, boots):
     return kept
 
 
-def prepare(ahead, replay, cache, name, home):
+def prepare(ahead, replay, cache, name, image, directory):
     """An image with the tree and our programs, as the package installs them."""
-    image, directory = home / "image", home / "mnt"
-    directory.mkdir()
     disk = f"boot-{os.getpid()}"
     run(ahead, "disk", "create", image, "--size", "2G", "--model", "nvme", "--name", disk, "--mount", directory)
     try:
@@ -167,20 +166,23 @@ def prepare(ahead, replay, cache, name, home):
         run(ahead, "boot", "install", "--root", directory, "--linger", f"{LINGER_S}s")
     finally:
         run(ahead, "disk", "detach", disk)
-    return image, directory
 
 
 def measure(programs, cache, name, model, rounds):
     """One tree on one disk."""
     ahead, replay, _ = programs
-    # The image is in memory, so that the time of the emulated disk is that of its model.
-    with tempfile.TemporaryDirectory(prefix="ahead-boot.", dir=os.environ.get("TMPDIR", "/dev/shm")) as disk_home, \
-            tempfile.TemporaryDirectory(prefix="ahead-boot.", dir="/dev/shm") as home:
-        image, directory = prepare(ahead, replay, cache, name, pathlib.Path(disk_home))
-        with Machine(ahead, image, directory, model) as machine:
-            bench = Bench(programs, pathlib.Path(home), machine)
-            bench.learn()
-            return {"disk": model, "ways": bench.measure(rounds), "simulated": bench.simulated("nvme")}
+    with contextlib.ExitStack() as stack:
+        # The image is in memory, so that the time of the emulated disk is that of its model. It is mounted elsewhere: prefetchers leave out what
+        # is below /dev.
+        memory = os.environ.get("TMPDIR", "/dev/shm")
+        image, home, directory = (
+            pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ahead-boot.", dir=place)))
+            for place in (memory, "/dev/shm", "/var/tmp"))
+        prepare(ahead, replay, cache, name, image / "image", directory)
+        machine = stack.enter_context(Machine(ahead, image / "image", directory, model))
+        bench = Bench(programs, home, machine)
+        bench.learn()
+        return {"disk": model, "ways": bench.measure(rounds), "simulated": bench.simulated("nvme")}
 
 
 def keep(path, name, disk):
@@ -213,6 +215,8 @@ def main():
     if os.geteuid() != 0:
         print("run.py: it needs root (emulated disks, systemd-nspawn, dropping caches)", file=sys.stderr)
         sys.exit(77)
+    # As Ctrl-C: the disk is detached.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     ahead = program("AHEAD", ROOT / "target/release/ahead")
     replay = program("AHEAD_REPLAY", ROOT / "target/x86_64-unknown-linux-gnu/embedded/ahead-replay")
     ureadahead = program("UREADAHEAD", "") if os.environ.get("UREADAHEAD") else None

@@ -26,6 +26,7 @@
 //! wait for one, without a limit; or leave a byte out of the account.
 
 mod account;
+pub mod account_lines;
 mod brake;
 mod confirm;
 mod description_check;

@@ -197,6 +197,7 @@ fn observe() -> ahead::Result<Option<String>> {
     Ok(Some(match boot::observe(&signals, &messages::print)? {
         Learned::Off(off) => format!("off: {}", off.reason()),
         Learned::NotNeeded => "skipped: the recordings are recent and fit".into(),
+        Learned::Over => "skipped: this boot is over".into(),
         Learned::Interrupted => "skipped: the boot was not done when the observation ended".into(),
         Learned::Recorded(reason, files, bytes) => {
             format!("recorded {files} files, {} KiB ({})", bytes >> 10, reason.text())

@@ -11,12 +11,11 @@
 //! A profile or a list, which is untrusted, comes in; pages in the page cache and an account go out. This program must never use more than two
 //! threads, or need a shared library or a file of the C library at run time.
 
-mod account;
 mod arguments;
 mod input;
 
 use ahead::lists::List;
-use ahead::prefetch::{Options, Resolved, reserve_descriptors, resolve};
+use ahead::prefetch::{Options, account_lines, Resolved, reserve_descriptors, resolve};
 use ahead::{Account, Prefetcher, Profile};
 use ahead_sys::descriptors;
 use ahead_sys::root::Root;
@@ -61,7 +60,7 @@ fn replay(arguments: Arguments, began: Instant) -> ExitCode {
         replayed.map_err(|error| error.to_string())
     });
     match replayed {
-        Ok(account) => print(&account::lines(&account)),
+        Ok(account) => print(&account_lines::lines(&account)),
         Err(why) => failed(1, &why),
     }
 }

@@ -31,6 +31,8 @@ pub enum Learned {
     Off(Off),
     /// The recordings are recent and fit.
     NotNeeded,
+    /// The boot is over: the service was started again later.
+    Over,
     /// The machine was shut down, or the service stopped, before the boot was done.
     Interrupted,
     /// Recorded: the reason, the number of files, and the bytes.
@@ -51,6 +53,9 @@ pub fn observe(signals: &Signals, notify: Notify<'_>) -> Result<Learned> {
     let circumstances = Circumstances::now();
     if let Some(off) = circumstances.off() {
         return Ok(Learned::Off(off));
+    }
+    if Path::new(DONE).exists() {
+        return Ok(Learned::Over);
     }
     let store = BootStore::here();
     let state = store.state();
@@ -132,11 +137,13 @@ pub fn end_observation(stale_limit_percent: u32) -> Result<()> {
     if store.repair()? {
         tracing::warn!("{}: damaged; made again from the recordings", store.profile_path().display());
     }
-    // Only now: a boot that was recorded has a new state.
-    let stale_percent = last_account().as_ref().map_or(0, stale_percent);
-    let state = store.state();
-    let boots_since_recording =
-        if store.recordings() != before { 0 } else { state.boots_since_recording.saturating_add(1) };
+    // Only now: a boot that was recorded has a new state, and its recording has the files that were stale.
+    let (state, is_recorded) = (store.state(), store.recordings() != before);
+    let (boots_since_recording, stale_percent) = if is_recorded {
+        (0, 0)
+    } else {
+        (state.boots_since_recording.saturating_add(1), last_account().as_ref().map_or(0, stale_percent))
+    };
     let stale_limit_percent = Some(stale_limit_percent);
     store.save_state(&State { boots_since_recording, stale_percent, stale_limit_percent, ..state })
 }

@@ -5,7 +5,7 @@ use super::store::BootStore;
 use super::{Circumstances, Off};
 use crate::error::IoContext;
 use crate::notify::Notify;
-use crate::prefetch::{Account, HeadStart, Options, PrefetchProcess, Priority, ProfileFile, Request};
+use crate::prefetch::{Account, HeadStart, Options, PrefetchProcess, Priority, ProfileFile, Request, account_lines};
 use crate::{Error, Result, output};
 use ahead_process::Signals;
 use ahead_profile::Profile;
@@ -13,6 +13,7 @@ use ahead_sys::cache;
 use ahead_sys::root::Root;
 use ahead_undo::home;
 use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -36,6 +37,11 @@ const DEADLINE: Duration = Duration::from_secs(120);
 
 /// The hook of an initramfs creates it: `/run` stays when the root is handed over.
 const EARLY: &str = "/run/ahead-replayed-early";
+
+/// The account of that replay (`start-replay`).
+const EARLY_ACCOUNT: &str = "/run/initramfs/ahead-replay";
+/// It has some twenty short lines.
+const MAX_EARLY_ACCOUNT_BYTES: u64 = 64 << 10;
 
 /// The account of the last replay: read when the boot is done.
 pub(super) const ACCOUNT: &str = "/run/ahead/boot-replay.json";
@@ -135,5 +141,11 @@ fn keep(account: &Account) -> Result<()> {
 
 /// The account of this boot's replay; `None`: there was none.
 pub(super) fn last_account() -> Option<Account> {
-    serde_json::from_slice(&std::fs::read(ACCOUNT).ok()?).ok()
+    let of_unit = || serde_json::from_slice(&std::fs::read(ACCOUNT).ok()?).ok();
+    // The unit replays after an early replay has failed.
+    of_unit().or_else(|| {
+        let mut text = String::new();
+        File::open(EARLY_ACCOUNT).ok()?.take(MAX_EARLY_ACCOUNT_BYTES).read_to_string(&mut text).ok()?;
+        account_lines::from_lines(&text)
+    })
 }

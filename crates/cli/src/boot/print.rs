@@ -25,6 +25,7 @@ fn value(status: &Status) -> serde_json::Value {
         "next_recording": status.next_recording,
         "boots_since_recording": status.state.boots_since_recording,
         "stale_percent": status.state.stale_percent,
+        "stale_limit_percent": status.state.stale_limit_percent(),
         "packages_changed": status.state.packages_changed,
         "recording_requested": status.state.requested,
         "package_profiles": status.packages,
