@@ -15,7 +15,7 @@ mod arguments;
 mod input;
 
 use ahead::lists::List;
-use ahead::prefetch::{Options, account_lines, Resolved, reserve_descriptors, resolve};
+use ahead::prefetch::{Options, Resolved, account_lines, reserve_descriptors, resolve};
 use ahead::{Account, Prefetcher, Profile};
 use ahead_sys::descriptors;
 use ahead_sys::root::Root;

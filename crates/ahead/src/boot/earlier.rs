@@ -11,7 +11,10 @@
 //!
 //! Times of a boot count from the start of PID 1. The kernel lists the files in the order in which they were first looked up, so those of
 //! the time before the observation get times in this order, at equal distances: a disk that does not seek is read in the order of first use.
-//! If earlier boots were replayed, the order is that of the replay: what the replayed profile has keeps the time that it has there.
+//!
+//! If the boot was replayed, what the replay brought is resident, used or not, and in the order of the replay. So a part that the replayed
+//! profile has keeps its time if it is used before the observation begins. A part that is used later counts only if it was observed. The
+//! observation begins at the same time of the profile in each boot ([`began_us`]), however fast the boot was.
 //!
 //! Where the kernel cannot list its cached files (no BPF), the files that PID 1 has mapped and those of the service manager's directories
 //! take their place, with the time 0.
@@ -19,7 +22,7 @@
 use crate::Result;
 use crate::prefetch::file_as_it_is;
 use ahead_model::{RangeSet, sorting};
-use ahead_profile::{Extent, File as RecordedFile, Metadata, PathBytes, Profile, Recording};
+use ahead_profile::{Extent, File as RecordedFile, Metadata, Milestone, MilestoneKind, PathBytes, Profile, Recording};
 use ahead_sys::process_id::ProcessId;
 use ahead_sys::root::Root;
 use ahead_sys::{block, cache, mounts, openat};
@@ -44,11 +47,17 @@ const MAX_DEPTH: usize = 8;
 /// Metadata ranges: a device that has more was read by more than the start of a boot.
 const MAX_METADATA_RANGES: usize = 1 << 16;
 
+/// Resolution of the order of first lookups.
+const PARTS: u64 = 1 << 20;
+
+/// The path of the milestone that says when the observation of a boot began.
+const OBSERVER: &[u8] = b"/usr/bin/ahead";
+
 /// What is known when the observation starts.
 #[derive(Debug, Default)]
 pub struct Earlier {
-    /// When PID 1 was started, microseconds of CLOCK_MONOTONIC: the time 0 of a boot.
-    pub began_us: u64,
+    /// When PID 1 was started, microseconds of CLOCK_MONOTONIC.
+    pid_1_us: u64,
     files: BTreeMap<PathBuf, Cached>,
     metadata: Option<Metadata>,
 }
@@ -56,8 +65,8 @@ pub struct Earlier {
 /// A file with resident pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Cached {
-    /// The estimated time of its first lookup, microseconds since the start of PID 1.
-    time_us: u64,
+    /// When it was first looked up: the part of the time before the observation, in units of 1 / [`PARTS`].
+    part: u64,
     /// Its size at the start of the observation, bytes; `None`: unknown.
     size_bytes: Option<u64>,
 }
@@ -65,42 +74,55 @@ struct Cached {
 impl Earlier {
     /// Looks at the page cache. What cannot be found is left out. Reads nothing from the disk.
     pub fn now() -> Earlier {
-        let age_us = age_of_boot_us();
-        let files = cached_files(age_us).unwrap_or_else(|error| {
+        let files = cached_files().unwrap_or_else(|error| {
             tracing::info!("files that were read before: {error}");
             let maps = fs::read_to_string("/proc/1/maps").unwrap_or_default();
             maps.lines().filter_map(mapped_path).map(|path| (path, Cached::default())).collect()
         });
         let metadata = metadata().inspect_err(|error| tracing::info!("metadata that was read before: {error}"));
-        let began_us = clock_us(ClockId::Monotonic).saturating_sub(age_us);
-        Earlier { began_us, files, metadata: metadata.ok().flatten() }
+        let pid_1_us = clock_us(ClockId::Monotonic).saturating_sub(age_of_boot_us());
+        Earlier { pid_1_us, files, metadata: metadata.ok().flatten() }
     }
 
-    /// Adds what was read earlier to the profile of one boot, which was observed from `started_us` (CLOCK_MONOTONIC). Its times count from
-    /// the start of PID 1 then. `replayed`: the profile that was replayed in this boot, if any.
+    /// Adds what was read earlier to the profile of one boot, which was observed from `started_us` (CLOCK_MONOTONIC). `replayed`: the profile
+    /// that was replayed in this boot, if any.
     ///
     /// # Errors
     /// The mount table cannot be read.
     pub fn add_to(self, mut profile: Profile, started_us: u64, replayed: Option<&Profile>) -> Result<Profile> {
-        let until_us = started_us.saturating_sub(self.began_us);
-        delay(&mut profile, until_us);
+        let until_us = begin(&mut profile, started_us.saturating_sub(self.pid_1_us), replayed);
         let mut files = self.files;
-        match cached_files(until_us) {
+        match cached_files() {
             Ok(cached) => {
                 // Between the first list and the first event, files were read that neither has.
                 let observed: BTreeSet<&[u8]> = profile.files.iter().map(|file| file.path.as_slice()).collect();
                 for path in cached.into_keys().filter(|path| !observed.contains(path.as_os_str().as_bytes())) {
-                    files.entry(path).or_insert(Cached { time_us: until_us, size_bytes: None });
+                    files.entry(path).or_insert(Cached { part: PARTS, size_bytes: None });
                 }
             }
             Err(_) => MANAGER.iter().for_each(|top| collect(Path::new(top), MAX_DEPTH, &mut files)),
         }
-        let mut earlier = Profile { files: resident_files(files)?, ..Profile::default() };
+        let mut earlier = Profile { files: resident_files(files, until_us)?, ..Profile::default() };
         earlier.metadata.extend(self.metadata);
         earlier.metadata.extend(metadata_since(&profile, until_us));
-        replayed.inspect(|replayed| keep_times(&mut earlier, replayed));
+        replayed.inspect(|replayed| leave_out_unobserved(&mut earlier, replayed, until_us));
         Ok(join(earlier, profile))
     }
+}
+
+/// Makes the times of an observation, which began so long after PID 1, those of a boot. Returns when it began in these.
+fn begin(observed: &mut Profile, after_pid_1_us: u64, replayed: Option<&Profile>) -> u64 {
+    let until_us = replayed.and_then(began_us).unwrap_or(after_pid_1_us.max(1));
+    delay(observed, until_us);
+    observed.milestones.push(Milestone { time_us: until_us, kind: MilestoneKind::Exec, path: OBSERVER.to_vec() });
+    sorting::sort_by_key(&mut observed.milestones, |milestone| milestone.time_us);
+    until_us
+}
+
+/// When the observation of a recorded boot began, microseconds since the start of PID 1. `None`: the profile is not that of a boot.
+pub fn began_us(profile: &Profile) -> Option<u64> {
+    let is_observer = |at: &&Milestone| at.kind == MilestoneKind::Exec && at.path == OBSERVER;
+    profile.milestones.iter().filter(is_observer).map(|at| at.time_us).min()
 }
 
 /// The metadata blocks that are resident at the end of a boot and were never observed, or only in the time between the look at the page cache
@@ -119,21 +141,21 @@ fn metadata_since(observed: &Profile, until_us: u64) -> Option<Metadata> {
 }
 
 /// The files with their resident pages, each at its time.
-fn resident_files(cached: BTreeMap<PathBuf, Cached>) -> Result<Vec<RecordedFile>> {
+fn resident_files(cached: BTreeMap<PathBuf, Cached>, until_us: u64) -> Result<Vec<RecordedFile>> {
     let (root, table, began_s) = (Root::default(), mounts::own()?, boot_began_s());
-    let entry = |(path, Cached { time_us, size_bytes }): (PathBuf, Cached)| {
+    let entry = |(path, Cached { part, size_bytes }): (PathBuf, Cached)| {
         let pages: RangeSet = resident(&path, began_s, size_bytes).into_iter().collect();
         let mut file =
             file_as_it_is(&root, &table, path.as_os_str().as_bytes(), &pages).filter(|_| !pages.is_empty())?;
-        file.extents.iter_mut().for_each(|extent| extent.first_use_us = time_us);
+        let time_us = u128::from(until_us.saturating_sub(1)) * u128::from(part) / u128::from(PARTS);
+        file.extents.iter_mut().for_each(|extent| extent.first_use_us = time_us as u64);
         Some(file)
     };
     Ok(cached.into_iter().take(MAX_FILES).filter_map(entry).collect())
 }
 
-/// The files with resident pages on the mounted file systems of block devices, by their paths here. The first one that was looked up has the
-/// time 0, the last one `until_us`.
-fn cached_files(until_us: u64) -> Result<BTreeMap<PathBuf, Cached>> {
+/// The files with resident pages on the mounted file systems of block devices, by their paths here.
+fn cached_files() -> Result<BTreeMap<PathBuf, Cached>> {
     let table = mounts::own()?;
     let (mut done, mut found) = (BTreeSet::new(), BTreeMap::new());
     for mount in ahead_nobpf::roots(&table) {
@@ -148,8 +170,7 @@ fn cached_files(until_us: u64) -> Result<BTreeMap<PathBuf, Cached>> {
         let last = files.len().saturating_sub(1).max(1) as u64;
         for (number, file) in files.into_iter().enumerate() {
             let path = ahead_learn::places(&table, file.device, &file.path).next().map(|(_, path)| path);
-            let time_us = until_us.saturating_mul(number as u64) / last;
-            let cached = Cached { time_us, size_bytes: Some(file.size_bytes) };
+            let cached = Cached { part: PARTS * number as u64 / last, size_bytes: Some(file.size_bytes) };
             found.extend(path.map(|path| (PathBuf::from(OsStr::from_bytes(&path)), cached)));
         }
     }
@@ -165,43 +186,46 @@ fn delay(profile: &mut Profile, by_us: u64) {
     profile.recording.duration_us += by_us;
 }
 
-/// Gives the parts that the replayed profile has the times that they have there.
-fn keep_times(earlier: &mut Profile, replayed: &Profile) {
+/// Gives the parts that the replayed profile has the times that they have there, and removes those that are used after the observation has
+/// begun: if they were used in this boot, they were observed. Not for metadata: the use of a resident block is not observed.
+fn leave_out_unobserved(earlier: &mut Profile, replayed: &Profile, until_us: u64) {
     let known: HashMap<&PathBytes, &RecordedFile> = replayed.files.iter().map(|file| (&file.path, file)).collect();
     for file in &mut earlier.files {
         if let Some(known) = known.get(&file.path) {
-            file.extents = with_times_of(&file.extents, &known.extents);
+            file.extents = with_times_of(&file.extents, &known.extents, |time_us| time_us < until_us);
         }
     }
+    earlier.files.retain(|file| !file.extents.is_empty());
     for metadata in &mut earlier.metadata {
         let same = |known: &&Metadata| known.mount_point == metadata.mount_point;
         if let Some(known) = replayed.metadata.iter().find(same) {
-            metadata.extents = with_times_of(&metadata.extents, &known.extents);
+            metadata.extents = with_times_of(&metadata.extents, &known.extents, |_| true);
         }
     }
 }
 
-/// The same bytes, with the times of `known` where both overlap.
-fn with_times_of(extents: &[Extent], known: &[Extent]) -> Vec<Extent> {
+/// The same bytes, with the times of `known` where both overlap. Without the parts whose known time is not kept.
+fn with_times_of(extents: &[Extent], known: &[Extent], is_kept: impl Fn(u64) -> bool) -> Vec<Extent> {
     let mut known: Vec<&Extent> = known.iter().collect();
     sorting::sort_by_key(&mut known, |extent| extent.offset_bytes);
     let mut output = Vec::with_capacity(extents.len());
     for extent in extents {
         let (mut at, end) = (extent.offset_bytes, extent.offset_bytes + extent.length_bytes);
-        let mut push = |to: u64, first_use_us: u64| {
-            if to > at {
-                let physical_bytes = extent.physical_bytes.map(|place| place + (at - extent.offset_bytes));
-                let length_bytes = to - at;
-                output.push(Extent { offset_bytes: at, length_bytes, first_use_us, physical_bytes, ..*extent });
-                at = to;
+        let mut push = |to: u64, time_us: Option<u64>| {
+            let (length_bytes, offset_bytes) = (to.saturating_sub(at), at);
+            at = at.max(to);
+            if let (Some(first_use_us), 1..) = (time_us, length_bytes) {
+                let physical_bytes = extent.physical_bytes.map(|place| place + (offset_bytes - extent.offset_bytes));
+                output.push(Extent { offset_bytes, length_bytes, first_use_us, physical_bytes, ..*extent });
             }
         };
         let first = known.partition_point(|known| known.offset_bytes + known.length_bytes <= extent.offset_bytes);
         for known in known[first..].iter().take_while(|known| known.offset_bytes < end) {
-            push(known.offset_bytes, extent.first_use_us);
-            push((known.offset_bytes + known.length_bytes).min(end), known.first_use_us);
+            push(known.offset_bytes, Some(extent.first_use_us));
+            let kept = is_kept(known.first_use_us).then_some(known.first_use_us);
+            push((known.offset_bytes + known.length_bytes).min(end), kept);
         }
-        push(end, extent.first_use_us);
+        push(end, Some(extent.first_use_us));
     }
     output
 }
@@ -337,12 +361,15 @@ mod tests {
         assert_eq!((joined.recording.runs, joined.recording.created_unix_s), (1, 7));
     }
 
+    /// Regression: what was replayed once counted as used at each later boot, and never left the profile.
     #[test]
-    fn replayed_parts_keep_their_times() {
+    fn replayed_parts_keep_their_times_and_later_ones_have_to_be_observed() {
         let mut earlier = profile(1, &[(0, 40960, 500), (81920, 4096, 600)]);
         earlier.files[0].extents[0].physical_bytes = Some(1 << 20);
-        let replayed = profile(5, &[(28672, 4096, 70), (4096, 8192, 50), (36864, 8192, 90), (61440, 4096, 1)]);
-        keep_times(&mut earlier, &replayed);
+        earlier.metadata = vec![Metadata { extents: vec![metadata_extent(0..8192, 3)], ..Metadata::default() }];
+        let mut replayed = profile(5, &[(28672, 4096, 70), (4096, 8192, 50), (36864, 8192, 90), (61440, 4096, 1)]);
+        replayed.metadata = vec![Metadata { extents: vec![metadata_extent(4096..8192, 900)], ..Metadata::default() }];
+        leave_out_unobserved(&mut earlier, &replayed, 80);
         let extents = &earlier.files[0].extents;
         let expected = [
             (0, 4096, 500),
@@ -350,12 +377,32 @@ mod tests {
             (12288, 16384, 500),
             (28672, 4096, 70),
             (32768, 4096, 500),
-            (36864, 4096, 90),
+            // Not 36864, which is used at 90.
             (81920, 4096, 600),
         ];
         assert_eq!(rows(extents), expected);
-        assert!(extents[..6].iter().all(|extent| extent.physical_bytes == Some((1 << 20) + extent.offset_bytes)));
-        assert_eq!(extents[6].physical_bytes, None);
+        assert!(extents[..5].iter().all(|extent| extent.physical_bytes == Some((1 << 20) + extent.offset_bytes)));
+        assert_eq!(extents[5].physical_bytes, None);
+        assert_eq!(rows(&earlier.metadata[0].extents), [(0, 4096, 3), (4096, 4096, 900)]);
+        leave_out_unobserved(&mut earlier, &profile(1, &[(0, 1 << 20, 80)]), 80);
+        assert!(earlier.files.is_empty());
+    }
+
+    #[test]
+    fn observation_begins_at_the_same_time_of_each_profile() {
+        let boot = |after_pid_1_us, replayed: Option<&Profile>| {
+            let mut observed = profile(1, &[(4096, 4096, 70)]);
+            // The program runs again when the boot is done.
+            observed.milestones = vec![Milestone { time_us: 9, kind: MilestoneKind::Exec, path: OBSERVER.to_vec() }];
+            (begin(&mut observed, after_pid_1_us, replayed), observed).1
+        };
+        let first = boot(2_000_000, None);
+        assert_eq!((began_us(&first), rows(&first.files[0].extents)), (Some(2_000_000), vec![(4096, 4096, 2_000_070)]));
+        // A faster boot.
+        let second = boot(500_000, Some(&first));
+        assert_eq!((began_us(&second), began_us(&profile(1, &[]))), (Some(2_000_000), None));
+        let merged = ahead_profile::merge(vec![first, second]);
+        assert_eq!((began_us(&merged), merged.files[0].extents[0].first_use_us), (Some(2_000_000), 2_000_070));
     }
 
     #[test]

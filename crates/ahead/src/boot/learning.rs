@@ -1,7 +1,7 @@
 //! The observation of a boot, from the start of PID 1's first services until the machine is idle.
 
 use super::decision::{Reason, reason_to_record};
-use super::earlier::Earlier;
+use super::earlier::{Earlier, began_us};
 use super::packages::{self, PACKAGE_PROFILES};
 use super::replay::last_account;
 use super::state::State;
@@ -74,10 +74,10 @@ pub fn observe(signals: &Signals, notify: Notify<'_>) -> Result<Learned> {
     profile.metadata.retain(|metadata| Path::new(OsStr::from_bytes(&metadata.mount_point)).is_dir());
     let alone = reason == Reason::Requested;
     let replayed = store.profile_to_replay().filter(|_| !alone).and_then(|path| ahead_profile::load(&path).ok());
-    let began_us = earlier.began_us;
-    profile = earlier.add_to(profile, recording.started_ns / 1000, replayed.as_ref())?;
+    let started_us = recording.started_ns / 1000;
+    profile = earlier.add_to(profile, started_us, replayed.as_ref())?;
     leave_out_own_program(&mut profile);
-    mark_ready(&mut profile, reached_us, began_us);
+    mark_ready(&mut profile, reached_us, started_us);
     let (files, bytes) = (profile.files.len(), profile.data_bytes());
     let packages = packages::digests(&packages::load(&Root::default(), Path::new(PACKAGE_PROFILES)));
     let _lock = store.lock(LOCK_TIME)?;
@@ -111,9 +111,11 @@ fn leave_out_own_program(profile: &mut Profile) {
     }
 }
 
-/// The end of the early list. `reached_us`, `began_us`: times of CLOCK_MONOTONIC.
-fn mark_ready(profile: &mut Profile, reached_us: u64, began_us: u64) {
-    let Some(time_us) = reached_us.checked_sub(began_us).filter(|time| *time > 0) else { return };
+/// The end of the early list. `reached_us`: when the target was reached, 0: unknown; `started_us`: when the observation began. Both are times
+/// of CLOCK_MONOTONIC.
+fn mark_ready(profile: &mut Profile, reached_us: u64, started_us: u64) {
+    let time_us = began_us(profile).unwrap_or(0).saturating_add(reached_us).checked_sub(started_us);
+    let Some(time_us) = time_us.filter(|time| reached_us > 0 && *time > 0) else { return };
     profile.milestones.push(Milestone { time_us, kind: MilestoneKind::Ready, path: Vec::new() });
     sorting::sort_by_key(&mut profile.milestones, |milestone| milestone.time_us);
     profile.recording.duration_us = time_us;

@@ -119,7 +119,9 @@ mod tests {
 
     #[test]
     fn text_of_a_replay_that_has_not_ended_is_no_account() {
-        for text in ["", "requests 5\n", "ahead-replay: /x: no such file\n", "submitted_us -1\n", "\0\n \nsubmitted_us\n"] {
+        for text in
+            ["", "requests 5\n", "ahead-replay: /x: no such file\n", "submitted_us -1\n", "\0\n \nsubmitted_us\n"]
+        {
             assert_eq!(from_lines(text), None, "{text}");
         }
         let text = "requests 18446744073709551616\nskipped_x_bytes 5\nnew 7\nsubmitted_us 3\n";
