@@ -60,7 +60,7 @@ class Machine:
         if drop:
             os.sync()
             pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
-            # It stands for the firmware: what is measured is the tree's disk, and not the host's.
+            # Loads systemd-nspawn into the page cache: the host's disk must not count.
             run("systemd-nspawn", "--version")
         reads, idle, began = self.reads(), idle_s(), time.monotonic()
         replay = Replay(*before) if before else None

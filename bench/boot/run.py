@@ -5,8 +5,9 @@
 
 Needs root, systemd-nspawn, debootstrap, and built programs: AHEAD (default target/release/ahead) and AHEAD_REPLAY (`make embedded`). With
 UREADAHEAD, the path of that program, it is measured, too. A tree is a Debian 12 with systemd and what trees.py adds (AHEAD_CACHE, default
-/var/cache/ahead). Its image is in memory (TMPDIR: elsewhere) and takes 0.5 to 1 GB. The tree's first five boots are recorded by the units of `ahead boot install`, as on any machine. Then each round boots it cold
-in every way, and once warm. Time is from the start of systemd-nspawn, and of a replay beside it, to "login:".
+/var/cache/ahead). Its image is in memory (TMPDIR: elsewhere) and takes 0.5 to 1 GB. Its first five boots are recorded by the units of
+`ahead boot install`, as on any machine. Then each round boots it cold in every way, and once warm. Time is from the start of
+systemd-nspawn, and of a replay beside it, to "login:".
 
 The results of one tree and disk replace the earlier ones in FILE (default bench/results/boot.json). table.py makes the document.
 """
@@ -59,9 +60,11 @@ class Bench:
             is_done = self.is_settled if number + 1 == RECORDED_BOOTS else lambda: self.is_recorded(number + 1)
             boot = self.machine.boot(permitted=True, until=is_done)
             print(f"recorded boot {number + 1}: {boot.boot_s:.2f} s, {boot.requests} requests", file=sys.stderr)
+        if not self.is_settled():
+            sys.exit("bench-boot: the machine was switched off while the state was saved; try again")
         self.stored = self.recordings()[0].parent / "replay.ahead"
         # An initramfs is in memory: so are the programs and the profile that a replay before PID 1 takes from it.
-        for name, source in [("replay.ahead", self.stored), ("ahead-replay", self.replay)]:
+        for name, source in [("replay.ahead", self.stored), ("ahead-replay", self.replay), ("ahead", self.ahead)]:
             shutil.copy2(source, self.home / name)
         listed = run(self.ahead, "export", self.home / "replay.ahead", "--format", "readahead-list").stdout
         (self.home / "files").write_text(listed)
@@ -96,7 +99,7 @@ class Bench:
         """What runs beside a boot, with the list on its standard input."""
         directory = self.machine.directory
         ways = {
-            "whole files": ([self.ahead, "replay", "--priority", "normal", "--root", directory, "-"], self.home / "files"),
+            "whole files": ([self.home / "ahead", "replay", "--priority", "normal", "--root", directory, "-"], self.home / "files"),
             "our replay before PID 1": ([self.home / "ahead-replay", "--root", directory, self.home / "replay.ahead"], None),
         }
         if self.ureadahead:

@@ -9,10 +9,12 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import stamp  # noqa: E402
 
-HEAD = """The trees of `bench/boot/trees.py` on emulated disks, window 128 KiB, to the login prompt under systemd-nspawn; all ways in each round. The
-first five boots are recorded by the units in the tree. Mean and standard deviation as in table 1 of Opdenacker 2007; recovered: the share of
-the difference between nothing and warm. Replays before PID 1 start together with systemd-nspawn, with programs in memory, as those of an
-initramfs. The image and systemd-nspawn itself are in memory: all waits are those of the emulated disk. `target`: the mean time until graphical.target is reached. The prompt comes at least 1 s later: agetty sleeps 1 s on a serial line.
+HEAD = """\
+The trees of `bench/boot/trees.py` on emulated disks, window 128 KiB, to the login prompt under systemd-nspawn; all ways in each round.
+The first five boots are recorded by the units in the tree. Mean and standard deviation as in table 1 of Opdenacker 2007; recovered: the
+share of the difference between nothing and warm. Replays before PID 1 start together with systemd-nspawn, with programs in memory, as
+those of an initramfs. The image and systemd-nspawn itself are in memory: all waits are those of the emulated disk. `target`: the mean
+time until graphical.target is reached. The prompt comes at least 1 s later: agetty sleeps 1 s on a serial line.
 
 | tree | disk | replay | boot, mean s | deviation | change | recovered | target, s | idle, mean s | requests | MiB | replay, s | replay, MiB of memory |
 |---|---|---|---|---|---|---|---|---|---|---|---|---|"""

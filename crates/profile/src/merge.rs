@@ -25,9 +25,10 @@ use std::collections::{BTreeMap, HashMap};
 
 /// Merges profiles of the same command, each of one or more runs.
 ///
-/// For a file that was replaced between runs, or whose size changed, only the extents of the latest version are kept. A file with another
-/// modification time, and the same inode and size, is written in place: the extents of all versions are kept. A single profile is normalised: extents become disjoint, neighbours are joined, and everything is in order of first use. Without
-/// profiles the result is empty, with 0 runs.
+/// For a file that was replaced between runs, or whose size changed, only the extents of the latest version are kept. A file with
+/// another modification time, and the same inode and size, is written in place: the extents of all versions are kept. A single profile
+/// is normalised: extents become disjoint, neighbours are joined, and everything is in order of first use. Without profiles the result
+/// is empty, with 0 runs.
 pub fn merge(mut profiles: Vec<Profile>) -> Profile {
     // A stable sort: recordings within one second keep their order.
     sorting::sort_by_key(&mut profiles, |profile| profile.recording.created_unix_s);

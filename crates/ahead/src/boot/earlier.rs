@@ -13,8 +13,8 @@
 //! the time before the observation get times in this order, at equal distances: a disk that does not seek is read in the order of first use.
 //!
 //! If the boot was replayed, what the replay brought is resident, used or not, and in the order of the replay. So a part that the replayed
-//! profile has keeps its time if it is used before the observation begins. A part that is used later counts only if it was observed. The
-//! observation begins at the same time of the profile in each boot ([`began_us`]), however fast the boot was.
+//! profile has keeps its time if it is used before the observation begins, or soon after. A part that is used later counts only if it was
+//! observed. The observation begins at the same time of the profile in each boot ([`began_us`]), however fast the boot was.
 //!
 //! Where the kernel cannot list its cached files (no BPF), the files that PID 1 has mapped and those of the service manager's directories
 //! take their place, with the time 0.
@@ -49,6 +49,13 @@ const MAX_METADATA_RANGES: usize = 1 << 16;
 
 /// Resolution of the order of first lookups.
 const PARTS: u64 = 1 << 20;
+
+/// A replayed boot gets further until the observer is loaded: the observer's program is read from the disk, and all others are replayed. Two
+/// seconds of a boot from a slow disk take less than half a second when they are replayed. Microseconds.
+const HEAD_START_US: u64 = 2_000_000;
+
+/// The longest start of an observer that is plausible, microseconds. In other profiles the milestone is that of another command.
+const LONGEST_START_US: u64 = 60_000_000;
 
 /// The path of the milestone that says when the observation of a boot began.
 const OBSERVER: &[u8] = b"/usr/bin/ahead";
@@ -122,7 +129,13 @@ fn begin(observed: &mut Profile, after_pid_1_us: u64, replayed: Option<&Profile>
 /// When the observation of a recorded boot began, microseconds since the start of PID 1. `None`: the profile is not that of a boot.
 pub fn began_us(profile: &Profile) -> Option<u64> {
     let is_observer = |at: &&Milestone| at.kind == MilestoneKind::Exec && at.path == OBSERVER;
-    profile.milestones.iter().filter(is_observer).map(|at| at.time_us).min()
+    profile
+        .milestones
+        .iter()
+        .filter(is_observer)
+        .map(|at| at.time_us)
+        .min()
+        .filter(|time_us| *time_us < LONGEST_START_US)
 }
 
 /// The metadata blocks that are resident at the end of a boot and were never observed, or only in the time between the look at the page cache
@@ -186,13 +199,16 @@ fn delay(profile: &mut Profile, by_us: u64) {
     profile.recording.duration_us += by_us;
 }
 
-/// Gives the parts that the replayed profile has the times that they have there, and removes those that are used after the observation has
-/// begun: if they were used in this boot, they were observed. Not for metadata: the use of a resident block is not observed.
+/// Gives the parts that the replayed profile has the times that they have there, and removes those that are used later than the observation
+/// has begun: if they were used in this boot, they were observed. Not for metadata: the use of a resident block is not observed. Changed
+/// files were not replayed.
 fn leave_out_unobserved(earlier: &mut Profile, replayed: &Profile, until_us: u64) {
-    let known: HashMap<&PathBytes, &RecordedFile> = replayed.files.iter().map(|file| (&file.path, file)).collect();
+    let known = replayed.files.iter().filter(|file| !file.deleted).map(|file| (&file.path, file));
+    let known: HashMap<&PathBytes, &RecordedFile> = known.collect();
     for file in &mut earlier.files {
-        if let Some(known) = known.get(&file.path) {
-            file.extents = with_times_of(&file.extents, &known.extents, |time_us| time_us < until_us);
+        if let Some(known) = known.get(&file.path).filter(|known| known.is_version_of(file)) {
+            let kept_until_us = until_us.saturating_add(HEAD_START_US);
+            file.extents = with_times_of(&file.extents, &known.extents, |time_us| time_us < kept_until_us);
         }
     }
     earlier.files.retain(|file| !file.extents.is_empty());
@@ -367,7 +383,8 @@ mod tests {
         let mut earlier = profile(1, &[(0, 40960, 500), (81920, 4096, 600)]);
         earlier.files[0].extents[0].physical_bytes = Some(1 << 20);
         earlier.metadata = vec![Metadata { extents: vec![metadata_extent(0..8192, 3)], ..Metadata::default() }];
-        let mut replayed = profile(5, &[(28672, 4096, 70), (4096, 8192, 50), (36864, 8192, 90), (61440, 4096, 1)]);
+        let late_us = HEAD_START_US + 80;
+        let mut replayed = profile(5, &[(28672, 4096, 70), (4096, 8192, 50), (36864, 8192, late_us), (61440, 4096, 1)]);
         replayed.metadata = vec![Metadata { extents: vec![metadata_extent(4096..8192, 900)], ..Metadata::default() }];
         leave_out_unobserved(&mut earlier, &replayed, 80);
         let extents = &earlier.files[0].extents;
@@ -377,14 +394,19 @@ mod tests {
             (12288, 16384, 500),
             (28672, 4096, 70),
             (32768, 4096, 500),
-            // Not 36864, which is used at 90.
+            // Not 36864, which is used late.
             (81920, 4096, 600),
         ];
         assert_eq!(rows(extents), expected);
         assert!(extents[..5].iter().all(|extent| extent.physical_bytes == Some((1 << 20) + extent.offset_bytes)));
         assert_eq!(extents[5].physical_bytes, None);
         assert_eq!(rows(&earlier.metadata[0].extents), [(0, 4096, 3), (4096, 4096, 900)]);
-        leave_out_unobserved(&mut earlier, &profile(1, &[(0, 1 << 20, 80)]), 80);
+        // Another version was not replayed.
+        let mut changed = profile(1, &[(0, 1 << 20, late_us)]);
+        changed.files[0].mtime_ns = 9;
+        leave_out_unobserved(&mut earlier, &changed, 80);
+        assert_eq!(rows(&earlier.files[0].extents), expected);
+        leave_out_unobserved(&mut earlier, &profile(1, &[(0, 1 << 20, late_us)]), 80);
         assert!(earlier.files.is_empty());
     }
 
@@ -401,6 +423,10 @@ mod tests {
         // A faster boot.
         let second = boot(500_000, Some(&first));
         assert_eq!((began_us(&second), began_us(&profile(1, &[]))), (Some(2_000_000), None));
+        let mut late = profile(1, &[]);
+        late.milestones =
+            vec![Milestone { time_us: LONGEST_START_US, kind: MilestoneKind::Exec, path: OBSERVER.to_vec() }];
+        assert_eq!(began_us(&late), None);
         let merged = ahead_profile::merge(vec![first, second]);
         assert_eq!((began_us(&merged), merged.files[0].extents[0].first_use_us), (Some(2_000_000), 2_000_070));
     }

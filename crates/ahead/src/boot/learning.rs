@@ -73,7 +73,7 @@ pub fn observe(signals: &Signals, notify: Notify<'_>) -> Result<Learned> {
     // In a container, files of the host are mounted one by one: the host's metadata does not belong to this boot.
     profile.metadata.retain(|metadata| Path::new(OsStr::from_bytes(&metadata.mount_point)).is_dir());
     let alone = reason == Reason::Requested;
-    let replayed = store.profile_to_replay().filter(|_| !alone).and_then(|path| ahead_profile::load(&path).ok());
+    let replayed = if alone { None } else { store.replayed() };
     let started_us = recording.started_ns / 1000;
     profile = earlier.add_to(profile, started_us, replayed.as_ref())?;
     leave_out_own_program(&mut profile);
@@ -104,7 +104,7 @@ fn observe_alone() -> Result<File> {
     }
 }
 
-/// A boot that is not observed does not run it, but at its end.
+/// A boot that is not observed runs it at its end, and for the unit's replay, which reads it by itself.
 fn leave_out_own_program(profile: &mut Profile) {
     if let Ok(own) = std::env::current_exe() {
         profile.files.retain(|file| file.path != own.as_os_str().as_bytes());
@@ -144,7 +144,10 @@ pub fn end_observation(stale_limit_percent: u32) -> Result<()> {
     let (boots_since_recording, stale_percent) = if is_recorded {
         (0, 0)
     } else {
-        (state.boots_since_recording.saturating_add(1), last_account().as_ref().map_or(0, stale_percent))
+        (
+            state.boots_since_recording.saturating_add(1),
+            last_account().map_or(0, |(account, is_early)| stale_percent(&account, is_early)),
+        )
     };
     let stale_limit_percent = Some(stale_limit_percent);
     store.save_state(&State { boots_since_recording, stale_percent, stale_limit_percent, ..state })
@@ -157,10 +160,11 @@ fn target_reached_us() -> Option<u64> {
     String::from_utf8(shown.stdout).ok()?.trim().parse().ok()
 }
 
-/// The share of the profile that no longer fits, percent, rounded up: changed and missing files.
-fn stale_percent(account: &Account) -> u32 {
+/// The share of the profile that no longer fits, percent, rounded up: changed and missing files. Files that an early replay misses may be on
+/// file systems that were not mounted yet.
+fn stale_percent(account: &Account, is_early: bool) -> u32 {
     let skipped = |skipped: &Skipped| skipped.bytes;
-    let missing = account.skipped.get(&prefetch::Reason::Missing).map_or(0, skipped);
+    let missing = account.skipped.get(&prefetch::Reason::Missing).filter(|_| !is_early).map_or(0, skipped);
     let all = account.issued_bytes.saturating_sub(account.bridged_bytes)
         + account.already_resident_bytes
         + account.stale_bytes
@@ -187,10 +191,10 @@ mod tests {
     #[test]
     fn changed_and_missing_files_are_stale() {
         let mut account = Account { issued_bytes: 120, bridged_bytes: 20, ..Account::default() };
-        assert_eq!((stale_percent(&Account::default()), stale_percent(&account)), (0, 0));
+        assert_eq!((stale_percent(&Account::default(), false), stale_percent(&account, false)), (0, 0));
         account.stale_bytes = 50;
         account.skip(prefetch::Reason::Missing, 50);
         account.skip(prefetch::Reason::OverBudget, 100);
-        assert_eq!(stale_percent(&account), 34);
+        assert_eq!((stale_percent(&account, false), stale_percent(&account, true)), (34, 17));
     }
 }

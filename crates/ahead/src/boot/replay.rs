@@ -139,13 +139,14 @@ fn keep(account: &Account) -> Result<()> {
     )
 }
 
-/// The account of this boot's replay; `None`: there was none.
-pub(super) fn last_account() -> Option<Account> {
+/// The account of this boot's replay, and whether that began before PID 1; `None`: there was none.
+pub(super) fn last_account() -> Option<(Account, bool)> {
     let of_unit = || serde_json::from_slice(&std::fs::read(ACCOUNT).ok()?).ok();
     // The unit replays after an early replay has failed.
-    of_unit().or_else(|| {
+    let early = || {
         let mut text = String::new();
         File::open(EARLY_ACCOUNT).ok()?.take(MAX_EARLY_ACCOUNT_BYTES).read_to_string(&mut text).ok()?;
         account_lines::from_lines(&text)
-    })
+    };
+    of_unit().map(|account| (account, false)).or_else(|| Some((early()?, true)))
 }

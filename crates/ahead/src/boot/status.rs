@@ -80,6 +80,6 @@ pub fn status() -> Status {
             learned,
             skipped: skipped.into_iter().filter_map(|package| package.files.as_ref().err().cloned()).collect(),
         },
-        account: last_account(),
+        account: last_account().map(|(account, _)| account),
     }
 }

@@ -19,7 +19,7 @@ use ahead_profile::{File, LoadError, PathBytes, Profile};
 use ahead_sys::root::Root;
 use ahead_sys::{fsuuid, machine, mounts};
 use ahead_undo::home;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder};
 use std::io::{self, Read};
@@ -151,14 +151,29 @@ impl BootStore {
         let is_due = reason_to_record(&Circumstances::default(), state, self.recordings().len()).is_some();
         let settled = self.directory.join(SETTLED);
         // In this order: a boot is rather recorded once too often.
-        match fs::remove_file(&settled) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(crate::Error::io(format!("remove {}", settled.display()), error));
-            }
-            _ => {}
-        }
+        remove(&settled)?;
         output::replace(&self.directory.join(STATE), text.as_bytes())?;
-        if is_due { Ok(()) } else { output::replace(&settled, b"") }
+        if is_due { self.unsettle_others() } else { output::replace(&settled, b"") }
+    }
+
+    /// The unit's condition does not know the root: the name of a root without a UUID may change, and a disk may be copied. The others are
+    /// settled again at the end of their next boot.
+    fn unsettle_others(&self) -> Result<()> {
+        let others = self.directory.parent().and_then(|home| fs::read_dir(home).ok()).into_iter().flatten().flatten();
+        others.take(MAX_ENTRIES).try_for_each(|other| remove(&other.path().join(SETTLED)))
+    }
+
+    /// The profile that this boot replays, without the files that only packages name: no boot has used them yet.
+    #[cfg(feature = "observe")]
+    pub(super) fn replayed(&self) -> Option<Profile> {
+        let path = self.profile_to_replay()?;
+        let store = BootStore::of_profile(&path)?;
+        let recorded = store.load(&store.recordings());
+        let files = recorded.iter().flat_map(|recording| &recording.files);
+        let recorded: HashSet<&PathBytes> = files.map(|file| &file.path).collect();
+        let mut profile = ahead_profile::load(&path).ok()?;
+        profile.files.retain(|file| recorded.contains(&file.path));
+        Some(profile)
     }
 
     /// Creates the directory.
@@ -244,6 +259,17 @@ impl BootStore {
 
     fn path_of(&self, number: u64) -> PathBuf {
         self.directory.join(format!("boot-{number}.ahead"))
+    }
+}
+
+/// Removes a file that may be missing.
+fn remove(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        // ENOTDIR: the lock's file has no entries.
+        Err(error) if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Err(crate::Error::io(format!("remove {}", path.display()), error))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -462,6 +488,27 @@ mod tests {
         assert!(is_settled(State { stale_percent: 10, ..State::default() }));
         assert!(!is_settled(State { packages_changed: true, ..State::default() }));
         assert!(!is_settled(State { stale_percent: 10, stale_limit_percent: Some(9), ..State::default() }));
+        // Regression: the file of another root with this kernel kept this root from being recorded.
+        assert!(is_settled(State::default()));
+        let other = BootStore::below(home.path(), "other-root", "6.1");
+        let _lock = other.lock(Duration::ZERO).unwrap();
+        other.save_state(&State::default()).unwrap();
+        assert!(!store.directory().join(SETTLED).exists());
+        assert!(is_settled(State::default()) && !other.directory().join(SETTLED).exists());
+    }
+
+    #[test]
+    fn files_that_only_packages_name_are_no_part_of_what_boots_used() {
+        let home = tempfile::tempdir().unwrap();
+        let store = BootStore::below(home.path(), &root_name(), "6.1");
+        assert!(store.replayed().is_none());
+        store.add(recording(&[0, 3], 5), false).unwrap();
+        let mut profile = ahead_profile::load(&store.profile_path()).unwrap();
+        let named = File { path: b"/only/named".to_vec(), ..profile.files[0].clone() };
+        profile.files.push(named);
+        ahead_profile::save(&profile, &store.profile_path()).unwrap();
+        let replayed = store.replayed().unwrap();
+        assert_eq!(replayed.files.iter().map(|file| &file.path[..]).collect::<Vec<_>>(), [b"/bin/x"]);
     }
 
     /// Regression: a damaged profile was replayed by no boot until the next recording, ten boots later.
