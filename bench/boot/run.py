@@ -34,6 +34,7 @@ from trees import TREES, run, tree  # noqa: E402
 RECORDED_BOOTS = 5
 # What is read beside the login is observed for so long.
 LINGER_S = 10
+TRACEFS = "/sys/kernel/tracing"
 INIT = "/usr/lib/ahead/init"
 # For the simulator: the reads of the profile, with the kernel's read-ahead.
 SCENARIO = """policies = ["linux-6.18"]
@@ -83,12 +84,15 @@ class Bench:
 
     def is_settled(self):
         """Whether no boot is recorded any more."""
-        return any(self.machine.directory.glob("var/lib/ahead/boot/*/settled"))
+        return any(self.machine.directory.glob("var/lib/ahead/boot/settled-*"))
 
     def trace_with_ureadahead(self):
         shutil.copy2(self.ureadahead, self.home / "ureadahead")
         command = [self.home / "ureadahead", "--quiet", "--force-trace", f"--pack-file={self.home}/pack", self.machine.directory]
         with contextlib.ExitStack() as stack:
+            if not os.path.ismount(TRACEFS):
+                # It is mounted by ureadahead, and stays.
+                stack.callback(run, "umount", TRACEFS, check=False)
             tracing = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL)
             stack.callback(tracing.wait)
             stack.callback(tracing.send_signal, 2)

@@ -197,8 +197,7 @@ fn packages_that_are_installed_again_are_replayed_nearly_whole() {
          for n in $(seq 600); do grep -q observing /run/observed && break; kill -0 $observer || break; sleep 0.1; done; \
          cat file? >/dev/null; echo 0 >/run/ahead/boot-done; kill -TERM $observer; wait $observer; \
          for file in file?; do cp $file new; touch -d @1000000000 new; mv new $file; done; \
-         $ahead boot changed; $ahead show \"$STORE/replay.ahead\" --json >/dev/null; $ahead boot replay; cat /run/ahead/boot-replay.json; \
-         cat /run/observed",
+         $ahead boot changed; $ahead check \"$STORE/replay.ahead\" | grep \"$FILES/file\" || echo all fit; cat /run/observed",
     );
     if !output.contains("observe: recorded ") {
         eprintln!("skipped: boots cannot be observed here: {output}");
@@ -206,5 +205,6 @@ fn packages_that_are_installed_again_are_replayed_nearly_whole() {
     }
     let kept: u32 = output.split(" replaced and kept").next().unwrap().rsplit(' ').next().unwrap().parse().unwrap();
     assert!(kept >= 10, "{output}");
-    assert!(account(&output)["stale_bytes"].as_u64().unwrap() < 1 << 20, "{output}");
+    // Only these: other programs write files of this machine at any time.
+    assert!(output.contains("\nall fit\n"), "{output}");
 }

@@ -5,7 +5,7 @@
 //!           ─▶ ahead-boot-record.service ─▶ conditions ─▶ Recorder ···························· SIGTERM ─▶ learn ─┐
 //!           ─▶ default.target ─▶ ahead-boot-done.timer (linger) ─▶ ahead-boot-done.service ───────┘              │
 //!                                                                                                                ▼
-//!                   /var/lib/ahead/boot/ROOT-KERNEL/   boot-1.ahead … boot-5.ahead ──▶ merge ──▶ replay.ahead, state.json, settled
+//!                   /var/lib/ahead/boot/ROOT-KERNEL/   boot-1.ahead … boot-5.ahead ──▶ merge ──▶ replay.ahead, state.json
 //! ```
 //!
 //! The early list is what was read before default.target was reached, the late list the rest, and what few boots read. One profile is kept

@@ -105,8 +105,8 @@ impl Boot {
             BootCommand::Show { json, all } => {
                 let store = BootStore::here();
                 let Some(profile) = store.profile_to_replay() else {
-                    let directory = store.directory().display();
-                    bail!("{directory}: no boot is recorded yet; install with: ahead boot install; then restart");
+                    let why = "no boot is recorded yet; install with: ahead boot install; then restart";
+                    bail!("{}: {why}", store.directory().display());
                 };
                 show::Show::of_file(profile, json, all).run()
             }
@@ -127,16 +127,10 @@ impl Install {
             None if self.root == Path::new("/") => std::env::current_exe().context("the path of this program")?,
             None => "/usr/bin/ahead".into(),
         };
-        let made = boot::install(&Installation {
-            root: self.root,
-            program,
-            linger: self.linger,
-            stale_limit_percent: self.stale,
-        })?;
-        for path in made {
-            println!("made {}", path.display());
-        }
-        println!("the next boot is observed until {} s after default.target", self.linger.as_secs_f64());
+        let Install { linger, stale: stale_limit_percent, root, .. } = self;
+        let made = boot::install(&Installation { root, program, linger, stale_limit_percent })?;
+        made.iter().for_each(|path| println!("made {}", path.display()));
+        println!("the next boot is observed until {} s after default.target", linger.as_secs_f64());
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -273,7 +273,7 @@ fn a_missing_requirement_is_one_line_with_its_status() {
     assert!(status == Some(77) && message.contains("CAP_BPF"), "{message}");
 
     // A recorder of another test may have mounted tracefs elsewhere, and the new namespace has a copy of it.
-    let hide = "mount -t tmpfs none /sys/kernel && umount -l -a -t tracefs";
+    let hide = "umount -l -a -t tracefs && mount -t tmpfs none /sys/kernel";
     let script = format!(r#"{hide} && exec {} "$0" "$@""#, weak.join(" "));
     let (status, message) = fail(&["unshare", "-m", "sh", "-c", &script], &["--", "echo", "started"]);
     assert!(status == Some(77) && message.contains("type information") && message.contains("with --cold"), "{message}");

@@ -200,7 +200,7 @@ fn residency_is_used_where_neither_bpf_nor_ftrace_is_possible() {
     let file = volume.file("data", 20);
     let home = Home::new();
     // A recorder of another test may have mounted tracefs elsewhere, and the new namespace has a copy of it.
-    let script = "mount -t tmpfs none /sys/kernel && umount -l -a -t tracefs && exec setpriv --bounding-set=-bpf,-sys_admin,-perfmon \
+    let script = "umount -l -a -t tracefs && mount -t tmpfs none /sys/kernel && exec setpriv --bounding-set=-bpf,-sys_admin,-perfmon \
                   --inh-caps=-bpf,-sys_admin,-perfmon \"$@\"";
     let output = Command::new("unshare")
         .args(["-m", "--propagation", "private", "sh", "-c", script, "sh"])

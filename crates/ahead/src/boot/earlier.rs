@@ -47,6 +47,10 @@ const MAX_DEPTH: usize = 8;
 /// Metadata ranges: a device that has more was read by more than the start of a boot.
 const MAX_METADATA_RANGES: usize = 1 << 16;
 
+/// Resident pages of a file that was written in this boot: a journal has up to 8 MiB at first, a segment of PostgreSQL's log has 16 MiB. Of a
+/// larger one (the disk of a virtual machine) most were written, and not read.
+const MAX_WRITTEN_BYTES: u64 = 16 << 20;
+
 /// Resolution of the order of first lookups.
 const PARTS: u64 = 1 << 20;
 
@@ -310,7 +314,12 @@ fn resident(path: &Path, began_s: i64, size_at_first: Option<u64>) -> Vec<Range<
     let made_s =
         metadata.created().ok().and_then(|made| made.duration_since(UNIX_EPOCH).ok()).map(|made| made.as_secs());
     let is_in_place = size_at_first == Some(metadata.len()) && made_s.is_some_and(|made_s| (made_s as i64) < began_s);
-    if was_written && !is_in_place { Vec::new() } else { cache::resident(&file, 0, metadata.len()).unwrap_or_default() }
+    if was_written && !is_in_place {
+        return Vec::new();
+    }
+    let ranges = cache::resident(&file, 0, metadata.len()).unwrap_or_default();
+    let bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+    if was_written && bytes > MAX_WRITTEN_BYTES { Vec::new() } else { ranges }
 }
 
 fn metadata_extent(range: Range<u64>, first_use_us: u64) -> Extent {

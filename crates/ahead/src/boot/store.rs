@@ -4,7 +4,7 @@
 //!     /var/lib/ahead/boot/ROOT-KERNEL/boot-17.ahead … boot-21.ahead   the last recorded boots, by number
 //!                                     replay.ahead                    these, merged
 //!                                     state.json
-//!                                     settled                         exists while the next boot is not to be recorded
+//!     /var/lib/ahead/boot/settled-KERNEL                              exists while the next boot is not to be recorded
 //! ```
 //!
 //! ROOT is the UUID of the root file system. Numbers order the recordings, not dates: the clock may be wrong until it is set.
@@ -19,7 +19,7 @@ use ahead_profile::{File, LoadError, PathBytes, Profile};
 use ahead_sys::root::Root;
 use ahead_sys::{fsuuid, machine, mounts};
 use ahead_undo::home;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder};
 use std::io::{self, Read};
@@ -31,8 +31,9 @@ use std::time::Duration;
 pub(super) const HOME: &str = "/var/lib/ahead/boot";
 const MERGED: &str = "replay.ahead";
 const STATE: &str = "state.json";
-/// `ahead-boot-record.service` has it as a condition: no program has to be read from the disk of a boot to say that nothing is due.
-const SETTLED: &str = "settled";
+/// With the kernel's release, in the directory of all boots. `ahead-boot-record.service` has it as a condition: no program has to be read
+/// from the disk of a boot to say that nothing is due.
+const SETTLED: &str = "settled-";
 /// In the directory of all boots.
 const LOCK: &str = "lock";
 /// A state has a few hundred bytes.
@@ -63,10 +64,7 @@ impl BootStore {
     }
 
     fn below(home: &Path, root: &str, kernel: &str) -> BootStore {
-        // A release is any text that the builder of the kernel chose.
-        let plain = |at: char| if at.is_ascii_alphanumeric() || ".+~_-".contains(at) { at } else { '_' };
-        let name: String = format!("{root}-{kernel}").chars().map(plain).take(200).collect();
-        BootStore { directory: home.join(name) }
+        BootStore { directory: home.join(plain(&format!("{root}-{kernel}"))) }
     }
 
     /// The directory.
@@ -109,7 +107,7 @@ impl BootStore {
     /// The directory cannot be written, other users may write it, or another process has held the lock for `limit`.
     pub fn lock(&self, limit: Duration) -> Result<StoreLock> {
         self.make()?;
-        let path = self.directory.parent().unwrap_or(&self.directory).join(LOCK);
+        let path = self.home().join(LOCK);
         let file = home::open_lock("change the recordings of boots", &path)?;
         home::lock_within(&file, &path, limit, |pause| {
             std::thread::sleep(pause);
@@ -149,18 +147,29 @@ impl BootStore {
         self.make()?;
         let text = serde_json::to_string(state).map_err(|error| crate::Error::io("write the state", error.into()))?;
         let is_due = reason_to_record(&Circumstances::default(), state, self.recordings().len()).is_some();
-        let settled = self.directory.join(SETTLED);
         // In this order: a boot is rather recorded once too often.
-        remove(&settled)?;
+        self.unsettle()?;
         output::replace(&self.directory.join(STATE), text.as_bytes())?;
-        if is_due { self.unsettle_others() } else { output::replace(&settled, b"") }
+        if is_due { Ok(()) } else { output::replace(&self.home().join(settled()), b"") }
     }
 
-    /// The unit's condition does not know the root: the name of a root without a UUID may change, and a disk may be copied. The others are
-    /// settled again at the end of their next boot.
-    fn unsettle_others(&self) -> Result<()> {
-        let others = self.directory.parent().and_then(|home| fs::read_dir(home).ok()).into_iter().flatten().flatten();
-        others.take(MAX_ENTRIES).try_for_each(|other| remove(&other.path().join(SETTLED)))
+    fn home(&self) -> &Path {
+        self.directory.parent().unwrap_or(&self.directory)
+    }
+
+    /// For all kernels and roots. The unit's condition does not know the root: the name of one without a UUID may change, and a disk may be
+    /// copied. Other kernels are settled again at the end of their next boot.
+    fn unsettle(&self) -> Result<()> {
+        let entries = fs::read_dir(self.home()).into_iter().flatten().flatten().take(MAX_ENTRIES);
+        for entry in entries.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(SETTLED.as_bytes())) {
+            match fs::remove_file(entry.path()) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(crate::Error::io(format!("remove {}", entry.path().display()), error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// The profile that this boot replays, without the files that only packages name: no boot has used them yet.
@@ -170,7 +179,7 @@ impl BootStore {
         let store = BootStore::of_profile(&path)?;
         let recorded = store.load(&store.recordings());
         let files = recorded.iter().flat_map(|recording| &recording.files);
-        let recorded: HashSet<&PathBytes> = files.map(|file| &file.path).collect();
+        let recorded: std::collections::HashSet<&PathBytes> = files.map(|file| &file.path).collect();
         let mut profile = ahead_profile::load(&path).ok()?;
         profile.files.retain(|file| recorded.contains(&file.path));
         Some(profile)
@@ -262,15 +271,16 @@ impl BootStore {
     }
 }
 
-/// Removes a file that may be missing.
-fn remove(path: &Path) -> Result<()> {
-    match fs::remove_file(path) {
-        // ENOTDIR: the lock's file has no entries.
-        Err(error) if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            Err(crate::Error::io(format!("remove {}", path.display()), error))
-        }
-        _ => Ok(()),
-    }
+/// The name of the file that a settled machine has for this kernel. A release with other characters has no file: the observer starts, and says
+/// that nothing is due.
+fn settled() -> String {
+    format!("{SETTLED}{}", plain(&machine::kernel_release()))
+}
+
+/// A release is any text that the builder of the kernel chose.
+fn plain(text: &str) -> String {
+    let plain = |at: char| if at.is_ascii_alphanumeric() || ".+~_-".contains(at) { at } else { '_' };
+    text.chars().map(plain).take(200).collect()
 }
 
 fn number_of(name: &OsStr) -> Option<u64> {
@@ -477,7 +487,7 @@ mod tests {
         let store = BootStore::below(home.path(), "root", "6.1");
         let is_settled = |state: State| {
             store.save_state(&state).unwrap();
-            store.directory().join(SETTLED).exists()
+            home.path().join(settled()).exists()
         };
         assert!(!is_settled(State::default()));
         for boot in 0..KEPT_BOOTS as u64 {
@@ -490,11 +500,13 @@ mod tests {
         assert!(!is_settled(State { stale_percent: 10, stale_limit_percent: Some(9), ..State::default() }));
         // Regression: the file of another root with this kernel kept this root from being recorded.
         assert!(is_settled(State::default()));
+        fs::write(home.path().join("settled-5.0"), "").unwrap();
         let other = BootStore::below(home.path(), "other-root", "6.1");
         let _lock = other.lock(Duration::ZERO).unwrap();
         other.save_state(&State::default()).unwrap();
-        assert!(!store.directory().join(SETTLED).exists());
-        assert!(is_settled(State::default()) && !other.directory().join(SETTLED).exists());
+        let left = fs::read_dir(home.path()).unwrap().flatten().map(|entry| entry.file_name());
+        assert!(left.into_iter().all(|name| !name.to_string_lossy().starts_with(SETTLED)));
+        assert!(is_settled(State::default()));
     }
 
     #[test]
