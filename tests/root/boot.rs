@@ -41,6 +41,8 @@ impl Machine {
     fn run(&self, learned: bool, script: &str) -> Output {
         let learn = "printf '%s\\n' \"$FILES\"/file? | $ahead import - -o \"$STORE/replay.ahead\" >/dev/null 2>&1";
         let script = format!("{}; {script}", if learned { learn } else { ":" });
+        // A new mount namespace holds a copy of every mount: no other test can make one cold meanwhile.
+        let _alone = crate::machine_lock::alone();
         let done = Command::new("unshare")
             .args(["--mount", "--propagation", "private", "sh", "-c", NAMESPACE, "sh", &script])
             .env("ahead", assert_cmd::cargo::cargo_bin("ahead"))
