@@ -130,6 +130,8 @@ fn files_are_reopened_when_proc_is_gone() {
         return;
     }
     if std::env::var_os(INSIDE).is_none() {
+        // Its namespace holds a copy of every mount: no other test can make one cold meanwhile.
+        let _alone = crate::machine_lock::alone();
         let mut again = Command::new("unshare");
         again.arg("--mount").arg(std::env::current_exe().unwrap()).env(INSIDE, "1");
         let again = again.args(["--exact", "embedded::files_are_reopened_when_proc_is_gone"]).output().unwrap();
