@@ -45,10 +45,13 @@ fn install_and_remove_leave_a_tree_as_it_was() {
     fs::create_dir_all(home.path().join("usr/bin")).unwrap();
     fs::write(home.path().join("usr/bin/ahead"), "x").unwrap();
     let before = files(home.path());
-    let installed = ahead(&["boot", "install", "--root", root, "--linger", "1500ms"]);
+    let installed = ahead(&["boot", "install", "--root", root, "--linger", "1500ms", "--stale", "25"]);
     assert!(installed.status.success(), "{installed:?}");
-    let timer = home.path().join("etc/systemd/system/ahead-boot-done.timer");
-    assert!(fs::read_to_string(timer).unwrap().contains("\nOnActiveSec=1.5s\n"));
+    let unit = |name: &str| fs::read_to_string(home.path().join("etc/systemd/system").join(name)).unwrap();
+    assert!(unit("ahead-boot-done.timer").contains("\nOnActiveSec=1.5s\n"));
+    assert!(unit("ahead-boot-done.service").contains(" boot done --stale 25\n"));
+    let refused = ahead(&["boot", "install", "--root", root, "--stale", "101"]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     assert_eq!(files(home.path()).len(), before.len() + 7);
     assert!(ahead(&["boot", "remove", "--purge", "--root", root]).status.success());
     assert_eq!(files(home.path()), before);
