@@ -13,7 +13,7 @@ struct Machine {
 }
 
 /// $1: the shell script. /usr/share is on a disk, for a directory in memory is not listed. The store is in memory: a full one can be made.
-const NAMESPACE: &str = "mount -t tmpfs -o size=2m,mode=755 tmpfs /var/lib && mount -t tmpfs -o mode=755 tmpfs /run && \
+const NAMESPACE: &str = "mount -t tmpfs -o size=64m,mode=755 tmpfs /var/lib && mount -t tmpfs -o mode=755 tmpfs /run && \
     mount --bind \"$FILES/share\" /usr/share && mkdir -p \"$STORE\" && cd \"$FILES\" && set -e && eval \"$1\"";
 
 impl Machine {
@@ -175,7 +175,7 @@ fn trigger_during_a_recording_and_a_second_recorder() {
          cat /run/observed; ls \"$STORE\"; cat \"$STORE/state.json\"";
     let both = machine.output(false, &format!("{observe} $ahead boot observe; $ahead boot changed >/dev/null; {end}"));
     if !both.contains("observe: recorded ") {
-        eprintln!("skipped: boots cannot be observed here: {both}");
+        eprintln!("skipped: boots cannot be observed here: {both:?}");
         return;
     }
     assert!(both.starts_with("observe: skipped: another process observes this boot already"), "{both}");
@@ -202,7 +202,7 @@ fn packages_that_are_installed_again_are_replayed_nearly_whole() {
          $ahead boot changed; $ahead check \"$STORE/replay.ahead\" | grep \"$FILES/file\" || echo all fit; cat /run/observed",
     );
     if !output.contains("observe: recorded ") {
-        eprintln!("skipped: boots cannot be observed here: {output}");
+        eprintln!("skipped: boots cannot be observed here: {output:?}");
         return;
     }
     let kept: u32 = output.split(" replaced and kept").next().unwrap().rsplit(' ').next().unwrap().parse().unwrap();
