@@ -148,7 +148,7 @@ impl BootStore {
         let text = serde_json::to_string(state).map_err(|error| crate::Error::io("write the state", error.into()))?;
         let is_due = reason_to_record(&Circumstances::default(), state, self.recordings().len()).is_some();
         // In this order: a boot is rather recorded once too often.
-        self.unsettle()?;
+        self.unsettle(is_due)?;
         output::replace(&self.directory.join(STATE), text.as_bytes())?;
         if is_due { Ok(()) } else { output::replace(&self.home().join(settled()), b"") }
     }
@@ -157,11 +157,15 @@ impl BootStore {
         self.directory.parent().unwrap_or(&self.directory)
     }
 
-    /// For all kernels and roots. The unit's condition does not know the root: the name of one without a UUID may change, and a disk may be
+    /// For this kernel; if a recording is due, for all kernels and roots. The unit's condition does not know the root: the name of one without a UUID may change, and a disk may be
     /// copied. Other kernels are settled again at the end of their next boot.
-    fn unsettle(&self) -> Result<()> {
+    fn unsettle(&self, is_due: bool) -> Result<()> {
         let entries = fs::read_dir(self.home()).into_iter().flatten().flatten().take(MAX_ENTRIES);
-        for entry in entries.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(SETTLED.as_bytes())) {
+        let own = settled();
+        let is_settled = |name: &OsStr| {
+            if is_due { name.as_encoded_bytes().starts_with(SETTLED.as_bytes()) } else { name == own.as_str() }
+        };
+        for entry in entries.filter(|entry| is_settled(&entry.file_name())) {
             match fs::remove_file(entry.path()) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return Err(crate::Error::io(format!("remove {}", entry.path().display()), error));
@@ -500,7 +504,9 @@ mod tests {
         assert!(!is_settled(State { stale_percent: 10, stale_limit_percent: Some(9), ..State::default() }));
         // Regression: the file of another root with this kernel kept this root from being recorded.
         assert!(is_settled(State::default()));
+        // A boot of this kernel does not concern another one.
         fs::write(home.path().join("settled-5.0"), "").unwrap();
+        assert!(is_settled(State::default()) && home.path().join("settled-5.0").exists());
         let other = BootStore::below(home.path(), "other-root", "6.1");
         let _lock = other.lock(Duration::ZERO).unwrap();
         other.save_state(&State::default()).unwrap();
