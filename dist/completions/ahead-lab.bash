@@ -293,7 +293,7 @@ _ahead__lab() {
             return 0
             ;;
         ahead__subcmd__lab__subcmd__disk__subcmd__attach)
-            opts="-h -V --read-only --model --mount --name --read-ahead-kb --preload --fail --stall --json --help --version"
+            opts="-h -V --read-only --model --mount --name --read-ahead-kb --preload --write-log --fail --stall --json --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -315,6 +315,10 @@ _ahead__lab() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --write-log)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --fail)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -331,7 +335,7 @@ _ahead__lab() {
             return 0
             ;;
         ahead__subcmd__lab__subcmd__disk__subcmd__create)
-            opts="-h -V --size --fs --model --mount --name --read-ahead-kb --preload --fail --stall --json --help --version"
+            opts="-h -V --size --fs --model --mount --name --read-ahead-kb --preload --write-log --fail --stall --json --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -358,6 +362,10 @@ _ahead__lab() {
                     return 0
                     ;;
                 --read-ahead-kb)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --write-log)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -70,6 +70,7 @@ complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_see
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from create" -l mount -d 'Empty directory to mount it on; without --mount there is only the block device' -r -F
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from create" -l name -d 'Name of the disk [default: the image\'s name without extension]' -r
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from create" -l read-ahead-kb -d 'Read-ahead window of the device, KiB' -r
+complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from create" -l write-log -d 'Log writes and flushes, with their data, in this new file: to test what a power cut leaves' -r -F
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from create" -l fail -d 'Fail reads that touch these bytes of the disk: START+LENGTH or START-END, as in 1M+64K (may be repeated)' -r
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from create" -l stall -d 'Add this delay to every read, as in 80ms' -r
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from create" -l preload -d 'Serve reads from a copy of the image in memory, which a drop of caches does not affect'
@@ -80,6 +81,7 @@ complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_see
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from attach" -l mount -d 'Empty directory to mount it on; without --mount there is only the block device' -r -F
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from attach" -l name -d 'Name of the disk [default: the image\'s name without extension]' -r
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from attach" -l read-ahead-kb -d 'Read-ahead window of the device, KiB' -r
+complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from attach" -l write-log -d 'Log writes and flushes, with their data, in this new file: to test what a power cut leaves' -r -F
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from attach" -l fail -d 'Fail reads that touch these bytes of the disk: START+LENGTH or START-END, as in 1M+64K (may be repeated)' -r
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from attach" -l stall -d 'Add this delay to every read, as in 80ms' -r
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from attach" -l read-only -d 'Refuse writes'

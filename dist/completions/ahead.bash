@@ -49,6 +49,9 @@ _ahead() {
             ahead,list)
                 cmd="ahead__subcmd__list"
                 ;;
+            ahead,pack)
+                cmd="ahead__subcmd__pack"
+                ;;
             ahead,papers)
                 cmd="ahead__subcmd__papers"
                 ;;
@@ -223,6 +226,9 @@ _ahead() {
             ahead__subcmd__help,list)
                 cmd="ahead__subcmd__help__subcmd__list"
                 ;;
+            ahead__subcmd__help,pack)
+                cmd="ahead__subcmd__help__subcmd__pack"
+                ;;
             ahead__subcmd__help,papers)
                 cmd="ahead__subcmd__help__subcmd__papers"
                 ;;
@@ -368,7 +374,7 @@ _ahead() {
 
     case "${cmd}" in
         ahead)
-            opts="-h -V --help --version record run replay list forget show check import export compare boot restore generate bench disk papers probe sim tune help"
+            opts="-h -V --help --version record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -836,7 +842,7 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__disk__subcmd__attach)
-            opts="-h -V --read-only --model --mount --name --read-ahead-kb --preload --fail --stall --json --help --version"
+            opts="-h -V --read-only --model --mount --name --read-ahead-kb --preload --write-log --fail --stall --json --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -858,6 +864,10 @@ _ahead() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --write-log)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --fail)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -874,7 +884,7 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__disk__subcmd__create)
-            opts="-h -V --size --fs --model --mount --name --read-ahead-kb --preload --fail --stall --json --help --version"
+            opts="-h -V --size --fs --model --mount --name --read-ahead-kb --preload --write-log --fail --stall --json --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -901,6 +911,10 @@ _ahead() {
                     return 0
                     ;;
                 --read-ahead-kb)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --write-log)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1214,7 +1228,7 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__help)
-            opts="record run replay list forget show check import export compare boot restore generate bench disk papers probe sim tune help"
+            opts="record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1619,6 +1633,20 @@ _ahead() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        ahead__subcmd__help__subcmd__pack)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         ahead__subcmd__help__subcmd__papers)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -1873,6 +1901,24 @@ _ahead() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        ahead__subcmd__pack)
+            opts="-h -V --dry-run --undo --commit --device --json --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --device)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         ahead__subcmd__papers)
             opts="-h -V --html --json --live --boots --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -1992,7 +2038,7 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__replay)
-            opts="-0 -h -V --null --root --wait --budget --deadline --priority --device --json --help --version"
+            opts="-0 -h -V --null --root --wait --budget --window --low-memory --deadline --priority --device --json --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2003,6 +2049,10 @@ _ahead() {
                     return 0
                     ;;
                 --budget)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --window)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2044,7 +2094,7 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__run)
-            opts="-p -v -h -V --profile --budget --device --account --verbose --messages --help --version"
+            opts="-p -v -h -V --profile --budget --window --low-memory --device --account --verbose --messages --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2059,6 +2109,10 @@ _ahead() {
                     return 0
                     ;;
                 --budget)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --window)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2082,7 +2136,7 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__show)
-            opts="-h -V --json --html --sort --top --all --extents --root --help --version"
+            opts="-h -V --json --html --sort --top --all --extents --timeline --root --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -36,6 +36,7 @@ complete -c ahead -n "__fish_ahead_needs_command" -f -a "check" -d 'Compare a pr
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "import" -d 'Make a profile of a list: of paths, of ureadahead or readahead-list, or of patterns'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "export" -d 'Write the files of a profile as a list: for `ahead replay -`, ureadahead or readahead-list'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "compare" -d 'Measure a command cold, with ahead, and warm'
+complete -c ahead -n "__fish_ahead_needs_command" -f -a "pack" -d 'Move the recorded blocks of files together on a rotating disk (ext4)'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "boot" -d 'Make the machine start faster: observe boots, and prefetch what they read'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "restore" -d 'Undo what an ahead that was killed left behind'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "generate" -d 'A command of the laboratory (ahead-lab)'
@@ -47,7 +48,7 @@ complete -c ahead -n "__fish_ahead_needs_command" -f -a "sim" -d 'Run read-ahead
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "tune" -d 'Find the read-ahead window that serves a disk best, set it, and keep it'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c ahead -n "__fish_ahead_using_subcommand record" -s o -l output -d 'Where to keep the profile [default: the place where `ahead run` looks for it]' -r -F
-complete -c ahead -n "__fish_ahead_using_subcommand record" -l runs -d 'Record N runs and store for each page how many runs used it' -r
+complete -c ahead -n "__fish_ahead_using_subcommand record" -l runs -d 'Record N runs and store for each page how many runs used it [default: 1; with --cold, a second run is recorded and kept if the first one was a first start]' -r
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l user -d 'Run the program as this user [default: the user behind sudo]' -r
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l pid -d 'Observe a running process and all that it starts, until it ends' -r
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l cgroup -d 'Observe every process in this cgroup (a directory of the cgroup v2 file system)' -r -F
@@ -59,7 +60,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand record" -l linger -d 'Go on 
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l root -d 'Keep only files below this directory, with paths relative to it: a profile of an image or a container, for use with --root or where the directory is the root' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l source -d 'Observe by this source or fail: tracepoints, fentry, kprobes or added (BPF), ftrace, or resident (needs --cold) [default: the best one that works here]' -r
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l cold -d 'Evict the page cache, dentries and inodes of the whole machine before'
-complete -c ahead -n "__fish_ahead_using_subcommand record" -l precise -d 'Switch all read-ahead off meanwhile, so that exactly what is used is recorded; takes 1.5 times as long and more [default with --cold]'
+complete -c ahead -n "__fish_ahead_using_subcommand record" -l precise -d 'Switch all read-ahead off meanwhile, so that exactly what is used is recorded; takes 1.5 times as long and more [default with --cold where faults cannot be limited to one page]'
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l no-precise -d 'Leave read-ahead as it is'
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l all -d 'Observe every process of the machine'
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l any-arguments -d 'Keep a profile for this program in this directory with any arguments; `ahead run` uses it where there is none for the arguments that it is given'
@@ -69,20 +70,24 @@ complete -c ahead -n "__fish_ahead_using_subcommand record" -s h -l help -d 'Pri
 complete -c ahead -n "__fish_ahead_using_subcommand record" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand run" -s p -l profile -d 'Profile to prefetch [default: the one that `ahead record` keeps for this command and directory]' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand run" -l budget -d 'Prefetch at most this much [default: half of the available memory]' -r
+complete -c ahead -n "__fish_ahead_using_subcommand run" -l window -d 'Keep this much ahead of the program as it goes on, as in 64M, also of a profile that is larger than memory; auto: everything at once if memory holds it, otherwise a window' -r
 complete -c ahead -n "__fish_ahead_using_subcommand run" -l device -d 'Use this description of the disks, instead of what `ahead probe --save` has kept of them: a device description or a disk model' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand run" -l account -d 'Write the account of the prefetch to this file, as JSON' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand run" -l messages -d 'Write the messages of ahead to this file, so that standard error has only those of the program' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand run" -l low-memory -d 'Read in the order of first use, in small steps and without gaps, and keep at most a quarter of the available memory ahead'
 complete -c ahead -n "__fish_ahead_using_subcommand run" -s v -l verbose -d 'Print the account as one line on standard error, after the program\'s end'
 complete -c ahead -n "__fish_ahead_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand run" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -l root -d 'Look for the files below this directory: of an image or a container. Symbolic links are followed in it as in a chroot, never outside' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -l budget -d 'Prefetch at most this much [default: half of the available memory]' -r
+complete -c ahead -n "__fish_ahead_using_subcommand replay" -l window -d 'Keep this much ahead of the program as it goes on, as in 64M, also of a profile that is larger than memory; auto: everything at once if memory holds it, otherwise a window' -r
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -l deadline -d 'Give up after this time, as in 30s' -r
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -l priority -d 'How much of the disks to take from other programs: idle leaves them what they want, and fills no rotating disk\'s queue' -r -f -a "idle\t''
 normal\t''"
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -l device -d 'Use this description of the disks, instead of what `ahead probe --save` has kept of them: a device description or a disk model' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -s 0 -l null -d 'The entries of the list end with a NUL byte, as those of find -print0'
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -l wait -d 'Return only when everything has arrived'
+complete -c ahead -n "__fish_ahead_using_subcommand replay" -l low-memory -d 'Read in the order of first use, in small steps and without gaps, and keep at most a quarter of the available memory ahead'
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -l json -d 'Print the account as JSON'
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -s V -l version -d 'Print version'
@@ -93,7 +98,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand forget" -l profile -d 'Remov
 complete -c ahead -n "__fish_ahead_using_subcommand forget" -l all -d 'Remove all that `ahead list` lists'
 complete -c ahead -n "__fish_ahead_using_subcommand forget" -s h -l help -d 'Print help'
 complete -c ahead -n "__fish_ahead_using_subcommand forget" -s V -l version -d 'Print version'
-complete -c ahead -n "__fish_ahead_using_subcommand show" -l html -d 'Write one self-contained page with a timeline and page maps to this file; tables are then printed only with --sort, --top, --all or --extents' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand show" -l html -d 'Write one self-contained page with a timeline and page maps to this file; tables are then printed only with --sort, --top, --all, --extents or --timeline' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand show" -l sort -d 'Order of the files [default: order]' -r -f -a "order\t'By first use'
 bytes\t'Most bytes used first'
 path\t'By name'"
@@ -102,6 +107,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand show" -l root -d 'Look for t
 complete -c ahead -n "__fish_ahead_using_subcommand show" -l json -d 'Print JSON instead of tables (see docs/reference/json.md)'
 complete -c ahead -n "__fish_ahead_using_subcommand show" -l all -d 'Print every file and milestone, the first uses of files included'
 complete -c ahead -n "__fish_ahead_using_subcommand show" -l extents -d 'Print every extent, too, by first use; a run fetches extents in this order, from a rotating disk in order of position'
+complete -c ahead -n "__fish_ahead_using_subcommand show" -l timeline -d 'Print the program\'s own timeline, too: when each use comes with everything cached, and in which thread'
 complete -c ahead -n "__fish_ahead_using_subcommand show" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand show" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand check" -l root -d 'Look for the files below this directory: of an image or a container. Symbolic links are followed in it as in a chroot, never outside' -r -F
@@ -139,6 +145,13 @@ complete -c ahead -n "__fish_ahead_using_subcommand compare" -l no-reference -d 
 complete -c ahead -n "__fish_ahead_using_subcommand compare" -l json -d 'Print JSON'
 complete -c ahead -n "__fish_ahead_using_subcommand compare" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand compare" -s V -l version -d 'Print version'
+complete -c ahead -n "__fish_ahead_using_subcommand pack" -l device -d 'Use this description of the disks, instead of what is known of them: a device description or a disk model' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand pack" -l dry-run -d 'Show what would be moved and what that would bring, and change nothing'
+complete -c ahead -n "__fish_ahead_using_subcommand pack" -l undo -d 'Move everything back to where it was'
+complete -c ahead -n "__fish_ahead_using_subcommand pack" -l commit -d 'Free the old blocks; after that there is no --undo'
+complete -c ahead -n "__fish_ahead_using_subcommand pack" -l json -d 'Print the report as JSON'
+complete -c ahead -n "__fish_ahead_using_subcommand pack" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c ahead -n "__fish_ahead_using_subcommand pack" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand boot; and not __fish_seen_subcommand_from install status record show remove replay observe done changed help" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand boot; and not __fish_seen_subcommand_from install status record show remove replay observe done changed help" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand boot; and not __fish_seen_subcommand_from install status record show remove replay observe done changed help" -f -a "install" -d 'Install and enable the units of systemd'
@@ -229,6 +242,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcom
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -l mount -d 'Empty directory to mount it on; without --mount there is only the block device' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -l name -d 'Name of the disk [default: the image\'s name without extension]' -r
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -l read-ahead-kb -d 'Read-ahead window of the device, KiB' -r
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -l write-log -d 'Log writes and flushes, with their data, in this new file: to test what a power cut leaves' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -l fail -d 'Fail reads that touch these bytes of the disk: START+LENGTH or START-END, as in 1M+64K (may be repeated)' -r
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -l stall -d 'Add this delay to every read, as in 80ms' -r
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -l preload -d 'Serve reads from a copy of the image in memory, which a drop of caches does not affect'
@@ -239,6 +253,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcom
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from attach" -l mount -d 'Empty directory to mount it on; without --mount there is only the block device' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from attach" -l name -d 'Name of the disk [default: the image\'s name without extension]' -r
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from attach" -l read-ahead-kb -d 'Read-ahead window of the device, KiB' -r
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from attach" -l write-log -d 'Log writes and flushes, with their data, in this new file: to test what a power cut leaves' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from attach" -l fail -d 'Fail reads that touch these bytes of the disk: START+LENGTH or START-END, as in 1M+64K (may be repeated)' -r
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from attach" -l stall -d 'Add this delay to every read, as in 80ms' -r
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from attach" -l read-only -d 'Refuse writes'
@@ -365,26 +380,27 @@ complete -c ahead -n "__fish_ahead_using_subcommand tune" -s v -l verbose -d 'Pr
 complete -c ahead -n "__fish_ahead_using_subcommand tune" -l json -d 'Print JSON instead of a table (see docs/reference/json.md)'
 complete -c ahead -n "__fish_ahead_using_subcommand tune" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand tune" -s V -l version -d 'Print version'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare boot restore generate bench disk papers probe sim tune help" -f -a "record" -d 'Observe what a program reads and keep it as a profile'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare boot restore generate bench disk papers probe sim tune help" -f -a "run" -d 'Start a program with the files it will read already on their way into memory'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare boot restore generate bench disk papers probe sim tune help" -f -a "replay" -d 'Prefetch the pages of a profile or a list, without starting a program'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare boot restore generate bench disk papers probe sim tune help" -f -a "list" -d 'List the profiles that `ahead run` finds by itself'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare boot restore generate bench disk papers probe sim tune help" -f -a "forget" -d 'Remove profiles from the place where `ahead run` finds them'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare boot restore generate bench disk papers probe sim tune help" -f -a "show" -d 'Show what a profile holds'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare boot restore generate bench disk papers probe sim tune help" -f -a "check" -d 'Compare a profile with the files that are there now'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare boot restore generate bench disk papers probe sim tune help" -f -a "import" -d 'Make a profile of a list: of paths, of ureadahead or readahead-list, or of patterns'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare boot restore generate bench disk papers probe sim tune help" -f -a "export" -d 'Write the files of a profile as a list: for `ahead replay -`, ureadahead or readahead-list'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare boot restore generate bench disk papers probe sim tune help" -f -a "compare" -d 'Measure a command cold, with ahead, and warm'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare boot restore generate bench disk papers probe sim tune help" -f -a "boot" -d 'Make the machine start faster: observe boots, and prefetch what they read'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare boot restore generate bench disk papers probe sim tune help" -f -a "restore" -d 'Undo what an ahead that was killed left behind'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare boot restore generate bench disk papers probe sim tune help" -f -a "generate" -d 'A command of the laboratory (ahead-lab)'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare boot restore generate bench disk papers probe sim tune help" -f -a "bench" -d 'Run jobs with real I/O, under the kernel\'s read-ahead or any policy'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare boot restore generate bench disk papers probe sim tune help" -f -a "disk" -d 'Emulate a slow disk: a real block device whose reads take the time of a model'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare boot restore generate bench disk papers probe sim tune help" -f -a "papers" -d 'Compare what papers say about read-ahead with the results here'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare boot restore generate bench disk papers probe sim tune help" -f -a "probe" -d 'Find out what a disk and a kernel really do: windows, block size, access time, bandwidth'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare boot restore generate bench disk papers probe sim tune help" -f -a "sim" -d 'Run read-ahead policies over workloads in a simulated machine'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare boot restore generate bench disk papers probe sim tune help" -f -a "tune" -d 'Find the read-ahead window that serves a disk best, set it, and keep it'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare boot restore generate bench disk papers probe sim tune help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "record" -d 'Observe what a program reads and keep it as a profile'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "run" -d 'Start a program with the files it will read already on their way into memory'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "replay" -d 'Prefetch the pages of a profile or a list, without starting a program'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "list" -d 'List the profiles that `ahead run` finds by itself'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "forget" -d 'Remove profiles from the place where `ahead run` finds them'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "show" -d 'Show what a profile holds'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "check" -d 'Compare a profile with the files that are there now'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "import" -d 'Make a profile of a list: of paths, of ureadahead or readahead-list, or of patterns'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "export" -d 'Write the files of a profile as a list: for `ahead replay -`, ureadahead or readahead-list'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "compare" -d 'Measure a command cold, with ahead, and warm'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "pack" -d 'Move the recorded blocks of files together on a rotating disk (ext4)'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "boot" -d 'Make the machine start faster: observe boots, and prefetch what they read'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "restore" -d 'Undo what an ahead that was killed left behind'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "generate" -d 'A command of the laboratory (ahead-lab)'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "bench" -d 'Run jobs with real I/O, under the kernel\'s read-ahead or any policy'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "disk" -d 'Emulate a slow disk: a real block device whose reads take the time of a model'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "papers" -d 'Compare what papers say about read-ahead with the results here'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "probe" -d 'Find out what a disk and a kernel really do: windows, block size, access time, bandwidth'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "sim" -d 'Run read-ahead policies over workloads in a simulated machine'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "tune" -d 'Find the read-ahead window that serves a disk best, set it, and keep it'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from boot" -f -a "install" -d 'Install and enable the units of systemd'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from boot" -f -a "status" -d 'Show whether boots are observed and replayed, and what the last replay did'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from boot" -f -a "record" -d 'Record the next boot, without replay, in place of the earlier recordings'

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Pure crates: no I/O, no clock, no thread. They know only each other.
-const PURE: [&str; 7] = ["model", "policy", "device", "plan", "profile", "traces", "learn"];
+const PURE: [&str; 8] = ["model", "policy", "device", "plan", "profile", "traces", "learn", "pack"];
 
 /// Maximum number of lines of both command lines together: they parse, render and set exit statuses.
 const MAX_COMMAND_LINES: usize = 6000;

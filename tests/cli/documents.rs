@@ -103,12 +103,11 @@ fn every_key_of_an_account_is_documented() {
 fn account_of_a_prefetch_has_no_keys_of_a_comparison() {
     let account = Account { requests: 1, issued_bytes: 4096, ..Account::default() };
     let json = serde_json::to_string(&account).unwrap();
-    let expected =
-        r#"{"requests":1,"issued_bytes":4096,"metadata_bytes":0,"bridged_bytes":0,"already_resident_bytes":0,"#
-            .to_owned()
-            + r#""residency_unknown_bytes":0,"lookups":0,"stale_files":0,"stale_bytes":0,"failed_bytes":0,"unreadable_bytes":0,"#
-            + r#""first_failure":null,"skipped":{},"looked_warm":false,"devices":[],"head_start_us":0,"submitted_us":0,"#
-            + r#""arrived_us":null}"#;
+    let expected = r#"{"requests":1,"issued_bytes":4096,"metadata_bytes":0,"bridged_bytes":0,"large_folio_bytes":0,"#
+        .to_owned()
+        + r#""already_resident_bytes":0,"residency_unknown_bytes":0,"lookups":0,"stale_files":0,"stale_bytes":0,"failed_bytes":0,"unreadable_bytes":0,"#
+        + r#""first_failure":null,"skipped":{},"looked_warm":false,"devices":[],"head_start_us":0,"submitted_us":0,"#
+        + r#""arrived_us":null}"#;
     assert_eq!(json, expected);
     assert_eq!(serde_json::from_str::<Account>(&json).unwrap(), account);
 }
@@ -142,6 +141,8 @@ fn report(account: Account) -> Report {
         speedup: 1.0,
         bound_s: None,
         bound_by: None,
+        bound_kind: None,
+        planned_s: None,
         recovered_share: None,
         account,
         used_according_to: "the profile",
@@ -187,11 +188,12 @@ fn figures_of_the_account_keep_their_keys_in_a_comparison() {
 }
 
 /// The keys of `ahead compare --json`, except those of the command line.
-const KEYS_OF_A_COMPARISON: [&str; 29] = [
+const KEYS_OF_A_COMPARISON: [&str; 31] = [
     "against",
     "ahead",
     "beyond_rig",
     "bound_by",
+    "bound_kind",
     "bound_s",
     "bridged_bytes",
     "cold",
@@ -202,6 +204,7 @@ const KEYS_OF_A_COMPARISON: [&str; 29] = [
     "machine",
     "measured_unix_s",
     "model",
+    "planned_s",
     "prefetched_bytes",
     "program_status",
     "read_ahead_kb",

@@ -1,7 +1,10 @@
 //! `ahead show` with valid profiles, and with files that are not profiles.
 
 use crate::documents;
-use ahead_profile::{Extent, File, Lookup, Metadata, Milestone, MilestoneKind, Precision, Profile, Recording};
+use ahead_profile::{
+    Extent, File, Lookup, Metadata, Milestone, MilestoneKind, Precision, Profile, Recording, Thread, Timeline,
+    TimelineSource, Wakeup, WarmUse,
+};
 use assert_cmd::Command;
 use serde_json::{Value, json};
 use std::fs;
@@ -31,7 +34,7 @@ fn json(profile: &Path, options: &[&str]) -> Value {
 }
 
 fn extent(offset_bytes: u64, length_bytes: u64, first_use_us: u64) -> Extent {
-    Extent { offset_bytes, length_bytes, first_use_us, runs: 1, physical_bytes: None }
+    Extent { offset_bytes, length_bytes, first_use_us, runs: 1, physical_bytes: None, warm_use: None }
 }
 
 /// An entry for the file at `path`, as it is now or as it would be with this size.
@@ -90,6 +93,7 @@ impl Sample {
                 duration_us: 69_000,
                 cpu_us: 41_000,
                 root: Vec::new(),
+                devices: Vec::new(),
                 read_ahead_kb: 0,
             },
             files,
@@ -101,7 +105,13 @@ impl Sample {
                 extents: vec![extent(1 << 20, 4096, 10), extent(1 << 30, 8192, 20)],
             }],
             lookups: vec![Lookup { path: b"/etc"[..].into(), ..Lookup::default() }],
-            milestones: vec![Milestone { time_us: 7, kind: MilestoneKind::Exec, path: b"/usr/bin/python3".to_vec() }],
+            milestones: vec![Milestone {
+                time_us: 7,
+                kind: MilestoneKind::Exec,
+                path: b"/usr/bin/python3".to_vec(),
+                warm_us: None,
+            }],
+            timeline: None,
         };
         change(&mut profile);
         let path = home.join("p.ahead");
@@ -157,6 +167,48 @@ fn json_lists_extents_in_the_named_order() {
     // Regression: this was named the order of fetching, which differs on a rotating disk.
     let people = text(&sample.profile, &["--extents"]);
     assert!(people.contains("Extents by first use") && people.contains("from a rotating disk"), "{people}");
+}
+
+/// Two uses in two threads: the second file comes first if everything is cached.
+fn with_timeline() -> Sample {
+    Sample::with(|profile| {
+        let thread = |parent| Thread { parent, parent_cpu_us: 2, cpu_us: 9000 };
+        profile.timeline = Some(Box::new(Timeline {
+            source: TimelineSource::ProcessorClocks,
+            warm_us: 12_000,
+            threads: vec![thread(None), thread(Some(0))],
+            wakeups: vec![Wakeup { by: 1, by_cpu_us: 8, woken: 0, woken_cpu_us: 7 }],
+        }));
+        profile.files[0].extents[0].warm_use = Some(WarmUse { time_us: 5000, thread: 0, cpu_us: 4000 });
+        profile.files[1].extents[0].warm_use = Some(WarmUse { time_us: 3000, thread: 1, cpu_us: 1000 });
+    })
+}
+
+#[test]
+fn timeline_lists_uses_in_the_order_without_waits() {
+    let sample = with_timeline();
+    assert!(json(&sample.profile, &[]).get("timeline").is_none());
+    let value = json(&sample.profile, &["--timeline"]);
+    documents::assert_documented(&["### ahead show --json"], &value);
+    let timeline = &value["timeline"];
+    assert_eq!((&timeline["source"], &timeline["warm_us"]), (&json!("processor_clocks"), &json!(12_000)));
+    assert_eq!(timeline["threads"][1], json!({ "parent": 0, "parent_cpu_us": 2, "cpu_us": 9000 }));
+    assert_eq!(timeline["wakeups"], json!([{ "by": 1, "by_cpu_us": 8, "woken": 0, "woken_cpu_us": 7 }]));
+    let uses: Vec<_> =
+        timeline["uses"].as_array().unwrap().iter().map(|at| (&at["warm_use_us"], &at["thread"])).collect();
+    assert_eq!(uses, [(&json!(3000), &json!(1)), (&json!(5000), &json!(0))]);
+    let text = text(&sample.profile, &["--timeline"]);
+    assert!(
+        text.contains("12.0 ms (from the processor clocks of its threads, without waits for a disk), 2 threads"),
+        "{text}"
+    );
+}
+
+#[test]
+fn profile_without_a_timeline_says_so() {
+    let sample = Sample::new();
+    assert_eq!(json(&sample.profile, &["--timeline"])["timeline"], Value::Null);
+    assert!(text(&sample.profile, &["--timeline"]).contains("No timeline"));
 }
 
 #[test]

@@ -133,6 +133,7 @@ fn profile_is_replayed_on_any_disk() {
         first_use_us: index * 37 % 100,
         runs: 1,
         physical_bytes: Some(index * 16_384 + (1 << 30)),
+        warm_use: None,
     };
     let extents = (0..100).map(extent).collect();
     let file =
@@ -325,6 +326,7 @@ pub fn profile() -> ahead_profile::Profile {
         first_use_us,
         runs: 1,
         physical_bytes: None,
+        warm_use: None,
     };
     let file = ahead_profile::File {
         path: b"/bin/program".to_vec(),

@@ -3,8 +3,10 @@
 
 mod budget;
 mod description;
+mod folios;
 mod silent;
 mod stalled;
+mod window;
 
 use crate::mounted::Mounted;
 use crate::reclaim::unless_reclaimed;
@@ -42,6 +44,7 @@ impl Mounted {
             first_use_us: index as u64 * 1000,
             runs: 1,
             physical_bytes: None,
+            warm_use: None,
         };
         File {
             path: path.as_os_str().as_bytes().to_vec(),
@@ -66,6 +69,7 @@ impl Mounted {
             first_use_us: 0,
             runs: 1,
             physical_bytes: Some(range.start),
+            warm_use: None,
         };
         Metadata {
             device_path: self.device.device.as_os_str().as_bytes().to_vec(),
@@ -105,7 +109,7 @@ impl Mounted {
     fn lookup(&self, path: &Path, listed: bool) -> Lookup {
         let now = openat::handle(path).unwrap().identity();
         let path = path.as_os_str().as_bytes().to_vec().into();
-        Lookup { path, inode: now.inode, device: now.device, listed, first_use_us: 0 }
+        Lookup { path, inode: now.inode, device: now.device, listed, first_use_us: 0, warm_use_us: None }
     }
 }
 

@@ -11,6 +11,7 @@ mod hostile;
 mod live;
 mod machine_lock;
 mod mounted;
+mod pack;
 mod papers;
 mod probe;
 mod reclaim;

@@ -2,12 +2,14 @@
 
 mod cached;
 mod end;
+mod first_start;
 mod killed;
 mod nobpf;
 mod others;
 mod paths;
 mod rig;
 mod rooted;
+mod timeline;
 mod users;
 
 use crate::reclaim::unless_reclaimed;
@@ -116,7 +118,7 @@ fn a_recording_with_read_ahead_switched_on_is_an_upper_bound() {
             fs::read_to_string(&setting).unwrap()
         };
         let script = format!("echo 64 > {setting}; head -c 4096 {} > /dev/null", file.display());
-        let (output, profile) = home.record(&["--cold"], &["sh", "-c", &script]);
+        let (output, profile) = home.record(&["--cold", "--precise"], &["sh", "-c", &script]);
         fs::write(&setting, before).unwrap();
         (String::from_utf8(output.stderr).unwrap(), profile.recording.precision)
     };

@@ -244,6 +244,7 @@ mod tests {
                 first_use_us,
                 runs: 1,
                 physical_bytes: Some(1 << 30),
+                warm_use: None,
             };
             let file = File {
                 path: self.path.as_os_str().as_bytes().to_vec(),

@@ -80,6 +80,7 @@ impl Held<'_> {
             return Ok(ended);
         }
         child.release(command)?;
+        prefetch.iter_mut().for_each(|prefetch| prefetch.follow(child.pid()));
         loop {
             let streams = prefetch.as_deref_mut().map(|prefetch| prefetch.worker().streams()).unwrap_or_default();
             match child.wait_event(self.signals, &streams, None)? {

@@ -8,13 +8,15 @@
 //!     Comparison: cold, with ahead, warm             └── device_store: description of the disk
 //!     Until: the end of a run that does not end by itself
 //!     boot: the same for the start of a machine
+//!     pack: the recorded blocks of files, moved together on a rotating disk
 //!     lists: files that other programs list ──▶ Profile ──▶ lists for other programs; check, fix
 //! ```
 //!
 //! Programs and profiles come in; pages in the page cache, profiles and accounts come out. This crate must never fail or delay the program
 //! that it serves, print anything (messages for the user go to a [`Notify`]), or leave a byte out of the account.
 //!
-//! The feature `observe` (default) has recording by BPF and the comparison of programs; without it, the crate only prefetches.
+//! The feature `observe` (default) has recording by BPF, the comparison of programs and windows that follow a program; without it, the crate
+//! only prefetches.
 
 pub mod boot;
 pub mod cold;
@@ -28,6 +30,7 @@ pub mod lists;
 mod machine;
 mod notify;
 pub mod output;
+pub mod pack;
 pub mod prefetch;
 pub mod record;
 pub mod restore;

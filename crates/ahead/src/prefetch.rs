@@ -33,9 +33,12 @@ mod description_check;
 mod devices;
 mod engine;
 mod fetch;
+mod follower;
 mod gate;
+mod large_folios;
 mod pool;
 mod process;
+mod progress;
 mod ranges;
 mod shared;
 mod sources;
@@ -43,12 +46,13 @@ mod stages;
 mod warm;
 mod worker;
 
-pub use account::{Account, DescriptionSource, Issued, Order, Reason, Skipped, UsedDevice};
+pub use account::{Account, ChosenPlan, DescriptionSource, Following, Issued, Order, Reason, Skipped, UsedDevice};
 pub use ahead_model::DeviceDescription;
-pub use ahead_plan::Source;
+pub use ahead_plan::{Choice, ChosenOrder, Source};
 pub use engine::{LONGEST_HEAD_START, Running, Stopper};
 pub use pool::{LONGEST_STILL, NOT_ANSWERING};
 pub use process::{PrefetchProcess, ProfileFile, Request, Stage};
+pub use progress::{Program, ProgressSource};
 pub(crate) use ranges::file_as_it_is;
 pub use ranges::{Resolved, resolve};
 
@@ -153,6 +157,36 @@ pub struct Options {
     /// Read by first use on every disk, in small windows and without gaps, and at most a quarter of the available memory: on a machine
     /// with little memory, pages that are read long before their use are evicted.
     pub low_memory: bool,
+    /// How much of the profile is fetched ahead of the program.
+    pub window: WindowSize,
+    /// The program that a window follows; `None`: only its timeline and the clock move the window.
+    pub program: Option<Program>,
+}
+
+/// How much of a profile is fetched ahead of the program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WindowSize {
+    /// All of it at once, up to the budget.
+    #[default]
+    Whole,
+    /// All of it if it fits into the available memory with room for the program, or else a window that follows the program.
+    Auto,
+    /// A window that begins with this size, bytes.
+    Bytes(u64),
+}
+
+impl std::str::FromStr for WindowSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<WindowSize, String> {
+        match text {
+            "auto" => Ok(WindowSize::Auto),
+            size => match ahead_model::quantity::parse_size_with_unit(size)? {
+                0 => Err("a window has at least one byte".into()),
+                bytes => Ok(WindowSize::Bytes(bytes)),
+            },
+        }
+    }
 }
 
 /// The priority of a prefetch over other programs' reads.

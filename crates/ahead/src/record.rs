@@ -8,8 +8,14 @@
 //! [`learn`] is the part without an observer: it turns an observation into a profile of this machine's files.
 
 #[cfg(feature = "observe")]
+mod device_times;
+#[cfg(feature = "observe")]
 mod exact;
 mod filesystem;
+#[cfg(feature = "observe")]
+mod first_start;
+#[cfg(feature = "observe")]
+mod missing;
 #[cfg(feature = "observe")]
 mod others;
 #[cfg(feature = "observe")]
@@ -23,6 +29,8 @@ mod source;
 
 #[cfg(feature = "observe")]
 pub use ahead_observe::{Scope, check_privileges};
+#[cfg(feature = "observe")]
+pub use first_start::{FirstStart, is_input_repeatable};
 #[cfg(feature = "observe")]
 pub(crate) use recorder::monotonic_ns;
 #[cfg(feature = "observe")]
@@ -46,6 +54,14 @@ use std::collections::BTreeSet;
 /// Errors: the mount table cannot be read.
 pub fn learn(observation: &Observation, run: &Run) -> Result<(Profile, LeftOut)> {
     Ok(ahead_learn::to_profile(&OsFileSystem, &host()?, observation, run))
+}
+
+/// The files that an observed run created and that a later start may read.
+///
+/// Errors: the mount table cannot be read.
+#[cfg(feature = "observe")]
+fn created_files(observation: &Observation, run: &Run) -> Result<Vec<ahead_profile::PathBytes>> {
+    Ok(ahead_learn::created_files(&OsFileSystem, &host()?, observation, run))
 }
 
 /// This machine.

@@ -1,7 +1,7 @@
 //! The account of a prefetch, for people.
 
 use ahead::Account;
-use ahead::prefetch::{DescriptionSource, Order, UsedDevice};
+use ahead::prefetch::{DescriptionSource, Following, Order, UsedDevice};
 use ahead_report::number::{count, size, time};
 use ahead_report::text::one_line;
 
@@ -37,6 +37,7 @@ pub fn lines(account: &Account, waited: bool) -> String {
     if let Some(failure) = &account.first_failure {
         lines.push(format!("first failure: {failure}"));
     }
+    lines.extend(account.window.as_ref().map(|window| format!("window {}", self::window(window))));
     let described = account.devices.iter().filter(|device| device.description_file.is_some());
     lines.extend(described.map(|device| format!("device {}", self::device(device))));
     lines.push(match account.arrived_us {
@@ -71,8 +72,20 @@ pub fn line(account: &Account) -> String {
     if let Some(failure) = &account.first_failure {
         parts.push(format!("first failure: {}", one_line(failure)));
     }
+    parts.extend(account.window.as_ref().map(|window| format!("window {}", self::window(window))));
     let devices: Vec<String> = account.devices.iter().map(|used| format!("; device {}", device(used))).collect();
     format!("{}; the program waited {}{}", parts.join(", "), time(account.head_start_us), devices.concat())
+}
+
+/// What the window did.
+fn window(window: &Following) -> String {
+    let sizes = format!("{} to {}", size(window.smallest_bytes), size(window.largest_bytes));
+    let seen = format!("{} of {} milestones", window.milestones_seen, window.milestones_expected);
+    let amounts = [("evicted unread", window.evicted_unread_bytes), ("refetched", window.refetched_bytes)];
+    let amounts =
+        amounts.iter().filter(|(_, bytes)| *bytes > 0).map(|(what, bytes)| format!(", {what} {}", size(*bytes)));
+    let sources: Vec<&str> = window.progress.iter().map(|source| source.name()).collect();
+    format!("{sizes} followed {seen} by {}{}", sources.join(", then "), amounts.collect::<String>())
 }
 
 /// What a device was taken for, and where that comes from.

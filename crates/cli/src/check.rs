@@ -1,9 +1,9 @@
 //! `ahead check`: whether the files of a profile are there as recorded, and a profile without those that are not.
 
 use crate::root::RootArgument;
-use crate::words::add_path;
 use ahead::lists::{self, Checked, Finding, Fixed};
 use ahead_profile::{Place, Profile};
+use ahead_report::json::add_path;
 use ahead_report::number;
 use ahead_report::progress::Progress;
 use ahead_report::table::{Kind, Screen, Table};

@@ -1,7 +1,7 @@
 //! The command line of `ahead`. Help is made from it; man pages and completions from it and from that of the laboratory.
 
 use crate::laboratory::LaboratoryCommand;
-use crate::{boot, check, compare, exit, export, import, list, record, replay, restore, run, show, tune};
+use crate::{boot, check, compare, exit, export, import, list, pack, record, replay, restore, run, show, tune};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -38,6 +38,7 @@ pub enum Command {
     Import(import::Import),
     Export(export::Export),
     Compare(compare::Compare),
+    Pack(pack::Pack),
     Boot(boot::Boot),
     Tune(Box<tune::Tune>),
     Restore(restore::Restore),
@@ -84,6 +85,7 @@ impl Command {
             Command::Import(command) => command.run(),
             Command::Export(command) => command.run(),
             Command::Compare(command) => command.run(),
+            Command::Pack(command) => command.run(),
             Command::Boot(command) => command.run(),
             Command::Tune(command) => command.run(),
             Command::Restore(command) => command.run(),

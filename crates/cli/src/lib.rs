@@ -20,6 +20,7 @@ mod list;
 pub mod messages;
 mod missing;
 pub mod output;
+mod pack;
 mod record;
 mod replay;
 pub mod restore;
@@ -28,7 +29,7 @@ mod run;
 mod show;
 pub mod tune;
 mod until;
-mod words;
+mod window;
 
 pub use ahead_report::log::start as start_log;
 pub use laboratory::{become_laboratory_with_own_arguments, is_help_of_laboratory};

@@ -1,9 +1,9 @@
 //! `ahead list` and `ahead forget`: the profiles in the store.
 
 use crate::missing::MissingProfile;
-use crate::words::lossy;
 use ahead::store::{self, Arguments, Stored};
 use ahead_profile::Profile;
+use ahead_report::json::lossy;
 use ahead_report::number;
 use ahead_report::table::{Kind, Screen, Table};
 use ahead_report::text::{command_line, printable};

@@ -4,7 +4,7 @@ mod summary;
 
 use crate::until::UntilArguments;
 use crate::{exit, messages};
-use ahead::record::{ReadAhead, Recorder, SOURCES, Scope, Source, check_privileges};
+use ahead::record::{ReadAhead, Recorder, SOURCES, Scope, Source, check_privileges, is_input_repeatable};
 use ahead::store::{Arguments, ProfileOutput};
 use ahead::{Command, Signals, Until};
 use ahead_model::quantity;
@@ -39,16 +39,17 @@ pub struct Record {
     #[arg(long, conflicts_with_all = ["pid", "cgroup", "all"])]
     cold: bool,
     /// Switch all read-ahead off meanwhile, so that exactly what is used is recorded; takes 1.5 times as long and more
-    /// [default with --cold]
+    /// [default with --cold where faults cannot be limited to one page]
     #[arg(long, requires = "cold", overrides_with = "no_precise")]
     precise: bool,
     /// Leave read-ahead as it is
     #[arg(long, overrides_with = "precise")]
     no_precise: bool,
-    /// Record N runs and store for each page how many runs used it
-    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with_all = ["pid", "cgroup", "all"],
+    /// Record N runs and store for each page how many runs used it [default: 1; with --cold, a second run is recorded and kept if
+    /// the first one was a first start]
+    #[arg(long, value_name = "N", conflicts_with_all = ["pid", "cgroup", "all"],
           value_parser = clap::value_parser!(u32).range(1..=1000))]
-    runs: u32,
+    runs: Option<u32>,
     /// Run the program as this user [default: the user behind sudo]
     #[arg(long, conflicts_with_all = ["pid", "cgroup", "all"])]
     user: Option<String>,
@@ -149,9 +150,10 @@ impl Record {
             read_ahead: match (self.precise, self.no_precise) {
                 (_, true) => ReadAhead::Unchanged,
                 (true, _) => ReadAhead::Off,
-                _ => ReadAhead::OffIfPossible,
+                _ => ReadAhead::OffIfNeeded,
             },
-            runs: self.runs,
+            runs: self.runs.unwrap_or(1),
+            again_after_first_start: self.cold && self.runs.is_none() && is_input_repeatable(),
             until: Until { linger: self.linger.unwrap_or_default(), ..self.until.until() },
             duration: self.duration,
             source: self.source,

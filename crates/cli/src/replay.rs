@@ -2,6 +2,7 @@
 
 use crate::exit::{Stopped, UsageError};
 use crate::root::RootArgument;
+use crate::window::WindowArguments;
 use crate::{account, import, messages};
 use ahead::Signals;
 use ahead::lists::{self, Syntax};
@@ -35,6 +36,8 @@ pub struct Replay {
     /// Prefetch at most this much [default: half of the available memory]
     #[arg(long, value_name = "SIZE", value_parser = ahead_model::quantity::parse_size_with_unit)]
     budget: Option<u64>,
+    #[command(flatten)]
+    window: WindowArguments,
     /// Give up after this time, as in 30s
     #[arg(long, value_name = "TIME", value_parser = ahead_model::quantity::parse_time)]
     deadline: Option<Duration>,
@@ -87,6 +90,8 @@ impl Replay {
                 },
                 head_start: HeadStart::None,
                 wait: self.wait,
+                low_memory: self.window.low_memory,
+                window: self.window.window.unwrap_or_default(),
                 ..Options::default()
             },
             device: self.device.clone(),

@@ -1,9 +1,10 @@
 //! `ahead run`: flags, and the account of a launched program.
 
 use crate::missing::MissingProfile;
+use crate::window::WindowArguments;
 use crate::{account, exit, messages, output};
 use ahead::launch::{Launch, Launched};
-use ahead::prefetch::{Options, ProfileFile, Request};
+use ahead::prefetch::{Options, ProfileFile, Program, Request, WindowSize};
 use ahead::{Account, Command, Error, Signals, store};
 use ahead_profile::LoadError;
 use ahead_sys::errors_stream;
@@ -30,6 +31,8 @@ pub struct Run {
     /// Prefetch at most this much [default: half of the available memory]
     #[arg(long, value_name = "SIZE", value_parser = ahead_model::quantity::parse_size_with_unit)]
     budget: Option<u64>,
+    #[command(flatten)]
+    window: WindowArguments,
     /// Use this description of the disks, instead of what `ahead probe --save` has kept of them: a device description or a disk model
     #[arg(long, value_name = "FILE")]
     device: Option<PathBuf>,
@@ -78,6 +81,9 @@ impl Run {
                     budget_bytes: self.budget,
                     keep_ranges: self.account.is_some(),
                     since: Some(began),
+                    low_memory: self.window.low_memory,
+                    window: self.window.window.unwrap_or(WindowSize::Auto),
+                    program: Some(Program::default()),
                     ..Options::default()
                 },
                 root: None,

@@ -2,19 +2,17 @@
 
 use crate::missing::MissingProfile;
 use crate::root::RootArgument;
-use crate::words::{add_path, lossy, percent_where_needed};
 use crate::{list, output};
 use ahead::store;
 use ahead_model::sorting;
-use ahead_profile::{File, Metadata, Position, Profile};
+use ahead_profile::{File, Profile};
 use ahead_report::number;
-use ahead_report::profile::{Shown, State, first_use_us, milestone_name};
+use ahead_report::profile::{Shown, State};
 use ahead_report::table::Screen;
 use ahead_report::text::printable;
 use ahead_sys::root::Root;
 use anyhow::bail;
 use clap::{ArgGroup, Args, ValueEnum};
-use serde_json::{Value, json};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::Write;
@@ -38,7 +36,7 @@ pub struct Show {
     #[arg(long)]
     json: bool,
     /// Write one self-contained page with a timeline and page maps to this file; tables are then printed only with --sort, --top,
-    /// --all or --extents
+    /// --all, --extents or --timeline
     #[arg(long, value_name = "OUT")]
     html: Option<PathBuf>,
     /// Order of the files [default: order]
@@ -53,6 +51,9 @@ pub struct Show {
     /// Print every extent, too, by first use; a run fetches extents in this order, from a rotating disk in order of position
     #[arg(long)]
     extents: bool,
+    /// Print the program's own timeline, too: when each use comes with everything cached, and in which thread
+    #[arg(long)]
+    timeline: bool,
     #[command(flatten)]
     root: RootArgument,
     /// Show the profile that `ahead run` uses for this command, as in `ahead show -- git status`
@@ -85,6 +86,7 @@ impl Show {
             top: None,
             all,
             extents: false,
+            timeline: false,
             root: RootArgument::default(),
             command,
         }
@@ -116,14 +118,14 @@ impl Show {
 
     /// Whether tables are printed: always without a page, beside a page only where a flag is about them.
     fn prints_tables(&self) -> bool {
-        self.html.is_none() || self.sort.is_some() || self.top.is_some() || self.all || self.extents
+        self.html.is_none() || self.sort.is_some() || self.top.is_some() || self.all || self.extents || self.timeline
     }
 
     /// Writes JSON or tables to standard output.
     fn write(&self, shown: Shown) -> anyhow::Result<()> {
         let mut out = std::io::BufWriter::new(std::io::stdout().lock());
         if self.json {
-            writeln!(out, "{:#}", self.as_json(shown))?;
+            writeln!(out, "{:#}", shown.json(&self.order(shown.profile), self.extents, self.timeline))?;
         } else if self.prints_tables() {
             self.print(&mut out, shown)?;
         }
@@ -175,60 +177,11 @@ impl Show {
             )?;
             write!(out, "{}", shown.extent_table().render(screen))?;
         }
+        if self.timeline {
+            writeln!(out, "\n{}", shown.timeline_summary())?;
+            write!(out, "{}", shown.timeline_table().render(screen))?;
+        }
         Ok(())
-    }
-
-    /// The schema is documented in docs/reference/json.md. Lists are always complete.
-    fn as_json(&self, shown: Shown) -> Value {
-        let Shown { profile, states } = shown;
-        let recording = &profile.recording;
-        let count = |state: State| states.iter().filter(|other| **other == state).count();
-        let milestones = profile.milestones.iter().map(|milestone| {
-            let mut row = json!({ "time_us": milestone.time_us, "kind": milestone_name(milestone.kind) });
-            add_path(&mut row, "path", &milestone.path);
-            row
-        });
-        let files = self.order(profile).into_iter().map(|index| file_json(&profile.files[index], states[index]));
-        let mut value = json!({
-            "files": profile.files.len(),
-            "extents": profile.files.iter().map(|file| file.extents.len()).sum::<usize>(),
-            "bytes": profile.data_bytes(),
-            "metadata_bytes": profile.metadata_bytes(),
-            "metadata_extents": profile.metadata.iter().map(|device| device.extents.len()).sum::<usize>(),
-            "lookups": profile.lookups.len(),
-            "precise": recording.precision == ahead_profile::Precision::Precise,
-            "cold": recording.cold,
-            "metadata_seen": recording.metadata_seen,
-            "lost_events": recording.lost_events,
-            "runs": recording.runs,
-            "stale_files": shown.stale_files(),
-            "missing_files": count(State::Missing),
-            "changed_files": count(State::Changed),
-            "unknown_files": count(State::Unknown),
-            "deleted_files": count(State::Deleted),
-            "command": lossy(&recording.command),
-            "duration_us": recording.duration_us,
-            "created_unix_s": recording.created_unix_s,
-            "read_ahead_kb": recording.read_ahead_kb,
-            "kernel": recording.kernel,
-            "machine": recording.machine,
-            "source": recording.source,
-            "milestones": milestones.collect::<Vec<_>>(),
-            "metadata": profile.metadata.iter().map(device_json).collect::<Vec<_>>(),
-            "file_list": files.collect::<Vec<_>>(),
-        });
-        add_path(&mut value, "directory", &recording.directory);
-        if !recording.root.is_empty() {
-            add_path(&mut value, "root", &recording.root);
-        }
-        if let Some(exact) = percent_where_needed(&recording.command) {
-            value["command_percent"] = exact.into();
-        }
-        if self.extents {
-            value["extent_order"] = "first_use".into();
-            value["extent_list"] = profile.in_order().into_iter().map(|at| extent_json(profile, at)).collect();
-        }
-        value
     }
 }
 
@@ -268,50 +221,6 @@ fn state_of_error(error: &ahead_sys::Error) -> State {
         Some(1 | 13) => State::Unknown,
         _ => State::Missing,
     }
-}
-
-fn file_json(file: &File, state: State) -> Value {
-    let mut row = json!({
-        "size_bytes": file.size_bytes,
-        "used_bytes": file.used_bytes(),
-        "extents": file.extents.len(),
-        "first_use_us": first_use_us(file),
-        "runs": file.extents.iter().map(|extent| extent.runs).max(),
-        "fs_type": file.fs_type,
-        "inode": file.inode,
-        "mtime_ns": file.mtime_ns,
-        "state": state.name(),
-    });
-    add_path(&mut row, "path", &file.path);
-    if let Some(seen) = &file.seen_path {
-        add_path(&mut row, "seen_path", seen);
-    }
-    row
-}
-
-fn device_json(device: &Metadata) -> Value {
-    let mut row = json!({
-        "bytes": device.extents.iter().map(|extent| extent.length_bytes).sum::<u64>(),
-        "extents": device.extents.len(),
-        "fs_type": device.fs_type,
-    });
-    add_path(&mut row, "device_path", &device.device_path);
-    add_path(&mut row, "mount_point", &device.mount_point);
-    row
-}
-
-fn extent_json(profile: &Profile, at: Position) -> Value {
-    let file = &profile.files[at.file];
-    let extent = &file.extents[at.extent];
-    let mut row = json!({
-        "offset_bytes": extent.offset_bytes,
-        "length_bytes": extent.length_bytes,
-        "first_use_us": extent.first_use_us,
-        "runs": extent.runs,
-        "physical_bytes": extent.physical_bytes,
-    });
-    add_path(&mut row, "path", &file.path);
-    row
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::common::Common;
 use crate::slots::Slots;
-use crate::time::{NS_PER_S, later, transfer_ns};
+use crate::time::{BYTES_PER_MB, NS_PER_S, later, transfer_ns};
 use crate::{Request, Served};
 
 /// The figures of a network volume. Fields: `latency_us`, `iops`, `mb_per_s`, `io_unit_kb` (each started unit counts as
@@ -88,6 +88,21 @@ impl Cloud {
         (ios, bytes)
     }
 
+    /// The limits, as times.
+    pub(crate) fn limits(&self) -> Limits {
+        let (ios, bytes) = self.buckets();
+        let latency_ns = self.latency_ns() as f64;
+        Limits {
+            latency_ns,
+            slot_ns: latency_ns / f64::from(self.outstanding),
+            io_ns: NS_PER_S / self.iops,
+            byte_ns: NS_PER_S / BYTES_PER_MB / self.mb_per_s,
+            unit_bytes: u64::from(self.io_unit_kb) << 10,
+            burst_ios_ns: ios.burst_ns as f64,
+            burst_bytes_ns: bytes.burst_ns as f64,
+        }
+    }
+
     pub(crate) fn fastest_ns(&self, length_bytes: u64) -> u64 {
         let (mut ios, mut bytes) = self.buckets();
         let let_in_ns = ios
@@ -95,6 +110,22 @@ impl Cloud {
             .max(bytes.take(transfer_ns(length_bytes, self.mb_per_s), 0));
         let_in_ns + self.latency_ns()
     }
+}
+
+/// The limits of a network volume, in nanoseconds.
+pub(crate) struct Limits {
+    pub latency_ns: f64,
+    /// Latency of a request, shared by all slots.
+    pub slot_ns: f64,
+    /// An I/O at the sustained rate.
+    pub io_ns: f64,
+    /// A byte at the sustained rate.
+    pub byte_ns: f64,
+    /// The bytes that an I/O counts for.
+    pub unit_bytes: u64,
+    /// What the full buckets hold.
+    pub burst_ios_ns: f64,
+    pub burst_bytes_ns: f64,
 }
 
 /// A token bucket in units of time: a request takes the time in which the bucket refills by the request's tokens.

@@ -56,6 +56,11 @@ impl Flash {
         self.sequential_read_us.unwrap_or(self.read_us)
     }
 
+    /// Latencies of a read that continues no other one, and of one that does, nanoseconds.
+    pub(crate) fn read_latencies_ns(&self) -> (u64, u64) {
+        (us(self.read_us), us(self.sequential_read_us()))
+    }
+
     pub(crate) fn fastest_ns(&self, length_bytes: u64) -> u64 {
         us(self.read_us.min(self.sequential_read_us())) + transfer_ns(length_bytes, self.read_mb_per_s)
     }

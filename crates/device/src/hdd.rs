@@ -20,7 +20,7 @@
 //! platter. Not modelled: reordering inside the drive, recalibration, remapped sectors, reading a track from its
 //! middle.
 
-mod geometry;
+pub(crate) mod geometry;
 mod write_cache;
 
 use ahead_model::checked_toml::{Accepts, Field};
@@ -64,7 +64,7 @@ pub struct Hdd {
     #[serde(default)]
     overhead_us: f64,
     #[serde(default = "default_interface_mb_per_s")]
-    interface_mb_per_s: f64,
+    pub(crate) interface_mb_per_s: f64,
     #[serde(default = "default_buffer_kb")]
     buffer_kb: u32,
     #[serde(default = "default_segments")]
@@ -103,7 +103,7 @@ fn default_write_cache_kb() -> u32 {
 
 /// How the head reaches a position outside the stream.
 #[derive(Clone, Copy, Debug)]
-enum Positioning {
+pub(crate) enum Positioning {
     /// The arm moves, the platter turns.
     Arm(SeekCurve),
     /// A fixed cost.
@@ -181,7 +181,7 @@ impl Hdd {
         self.inner_mb_per_s.unwrap_or(self.outer_mb_per_s)
     }
 
-    fn overhead_ns(&self) -> u64 {
+    pub(crate) fn overhead_ns(&self) -> u64 {
         (self.overhead_us * 1e3) as u64
     }
 
@@ -204,11 +204,11 @@ struct Stream {
 /// The state of a rotating disk.
 #[derive(Clone, Debug)]
 pub(crate) struct HddState {
-    geometry: Geometry,
-    positioning: Positioning,
+    pub(crate) geometry: Geometry,
+    pub(crate) positioning: Positioning,
     capacity_bytes: u64,
-    overhead_ns: u64,
-    interface_mb_per_s: f64,
+    pub(crate) overhead_ns: u64,
+    pub(crate) interface_mb_per_s: f64,
     read_on_bytes: u64,
     hit_read_on_bytes: u64,
     segment_bytes: u64,

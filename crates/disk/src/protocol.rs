@@ -225,6 +225,9 @@ pub struct Setup {
     pub preload: bool,
     /// Whether writes are refused.
     pub read_only: bool,
+    /// Where writes and flushes are logged, as an absolute path of a new file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_log: Option<std::path::PathBuf>,
 }
 
 /// The line that the daemon writes to standard output when it serves, or fails.

@@ -2,7 +2,8 @@
 
 use crate::observation::AccessKind;
 use ahead_model::{PhysicalExtent, RangeSet, sorting};
-use ahead_profile::Extent;
+use ahead_profile::{Extent, WarmUse};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Pages of one file, touched at one time. `order` is the index of the touch in the recording.
@@ -12,6 +13,7 @@ pub(crate) struct Touch {
     pub time_us: u64,
     pub pages: Range<u64>,
     pub kind: AccessKind,
+    pub warm_use: Option<WarmUse>,
 }
 
 /// Which touches count as use, besides reads and faults, which always do.
@@ -21,30 +23,53 @@ pub(crate) struct CountedKinds {
     pub added: bool,
     /// Pages mapped around a fault: an upper bound.
     pub around: bool,
+    /// All pages of a folio with a fault, if it has at least this number of pages: the fault maps all of them, an upper bound.
+    pub folio_pages: Option<u64>,
 }
 
-/// The touches that count as use, in order, without repeats.
+/// The touches that count as use, in order, without repeats. Those that are only an upper bound are of the kind [`AccessKind::Around`].
 pub(crate) fn used(touches: &[Touch], counting: CountedKinds) -> Vec<Touch> {
-    let rank = |kind| match kind {
-        AccessKind::Read | AccessKind::Fault => Some(0),
-        AccessKind::Added => counting.added.then_some(1),
-        AccessKind::Around => counting.around.then_some(1),
+    let is_certain = |touch: &&Touch| matches!(touch.kind, AccessKind::Read | AccessKind::Fault);
+    let is_possible = |touch: &&Touch| match touch.kind {
+        AccessKind::Added => counting.added,
+        AccessKind::Around => counting.around,
+        AccessKind::Read | AccessKind::Fault => false,
     };
+    let folios = counting.folio_pages.map(|least| mapped_folios(touches, least)).unwrap_or_default();
     let mut known = RangeSet::new();
     let mut used = Vec::new();
     // Certain uses first: their times are times of use.
-    for wanted in [0, 1] {
-        for touch in touches.iter().filter(|touch| rank(touch.kind) == Some(wanted)) {
-            let parts = known.insert_new(touch.pages.clone());
-            used.extend(parts.into_iter().map(|pages| Touch { pages, ..touch.clone() }));
-        }
+    for touch in touches.iter().filter(is_certain).chain(touches.iter().filter(is_possible)).chain(&folios) {
+        let parts = known.insert_new(touch.pages.clone());
+        used.extend(parts.into_iter().map(|pages| Touch { pages, ..touch.clone() }));
     }
     sorting::sort_by_key(&mut used, |touch| touch.order);
     used
 }
 
+/// The folios of at least this number of pages that a fault has mapped, at the time of their first fault.
+///
+/// ```text
+///     added    [ 4 pages ][  4 pages  ]
+///     faults      ▲          (none)          the other three pages of the first folio are mapped, too
+/// ```
+fn mapped_folios(touches: &[Touch], least_pages: u64) -> Vec<Touch> {
+    let mut first_faults = BTreeMap::new();
+    for fault in touches.iter().filter(|touch| touch.kind == AccessKind::Fault) {
+        first_faults.entry(fault.pages.start).or_insert(fault);
+    }
+    let is_large = |touch: &&Touch| {
+        touch.kind == AccessKind::Added && touch.pages.end.saturating_sub(touch.pages.start) >= least_pages
+    };
+    let mapped = |folio: &Touch| {
+        let (_, fault) = first_faults.range(folio.pages.clone()).min_by_key(|(_, fault)| fault.order)?;
+        Some(Touch { pages: folio.pages.clone(), kind: AccessKind::Around, ..(*fault).clone() })
+    };
+    touches.iter().filter(is_large).filter_map(mapped).collect()
+}
+
 /// Extents in order of first use. Consecutive touches without another file's between them become one extent if each begins
-/// where the last one ended.
+/// where the last one ended, and the program has not computed for long in between.
 pub(crate) fn extents(used: &[Touch], page_bytes: u64, size_bytes: u64) -> Vec<Extent> {
     let mut extents: Vec<Extent> = Vec::new();
     let mut last_order = None;
@@ -57,7 +82,11 @@ pub(crate) fn extents(used: &[Touch], page_bytes: u64, size_bytes: u64) -> Vec<E
         let follows = last_order.is_some_and(|order| touch.order <= order + 1);
         last_order = Some(touch.order);
         match extents.last_mut() {
-            Some(last) if follows && last.offset_bytes + last.length_bytes == start => {
+            Some(last)
+                if follows
+                    && last.offset_bytes + last.length_bytes == start
+                    && is_one_use(last.warm_use, touch.warm_use) =>
+            {
                 last.length_bytes = end - last.offset_bytes;
             }
             _ => extents.push(Extent {
@@ -66,10 +95,21 @@ pub(crate) fn extents(used: &[Touch], page_bytes: u64, size_bytes: u64) -> Vec<E
                 first_use_us: touch.time_us,
                 runs: 1,
                 physical_bytes: None,
+                warm_use: touch.warm_use,
             }),
         }
     }
     extents
+}
+
+/// Touches by one thread within this processor time are one use, microseconds: the resolution of merged times in a profile.
+const ONE_USE_US: u64 = 1000;
+
+fn is_one_use(first: Option<WarmUse>, next: Option<WarmUse>) -> bool {
+    match (first, next) {
+        (Some(first), Some(next)) => first.thread == next.thread && next.cpu_us.abs_diff(first.cpu_us) < ONE_USE_US,
+        (first, next) => first.is_none() && next.is_none(),
+    }
 }
 
 /// Splits extents where the blocks of the file are not contiguous, and adds the position of each part.
@@ -115,15 +155,15 @@ mod tests {
     use super::*;
 
     fn touch(order: usize, pages: Range<u64>, kind: AccessKind) -> Touch {
-        Touch { order, time_us: order as u64 * 10, pages, kind }
+        Touch { order, time_us: order as u64 * 10, pages, kind, warm_use: None }
     }
 
     fn spans(extents: &[Extent]) -> Vec<(u64, u64, u64)> {
         extents.iter().map(|e| (e.offset_bytes, e.length_bytes, e.first_use_us)).collect()
     }
 
-    const PRECISE: CountedKinds = CountedKinds { added: true, around: false };
-    const UPPER_BOUND: CountedKinds = CountedKinds { added: false, around: true };
+    const PRECISE: CountedKinds = CountedKinds { added: true, around: false, folio_pages: None };
+    const UPPER_BOUND: CountedKinds = CountedKinds { added: false, around: true, folio_pages: None };
 
     #[test]
     fn pages_around_a_fault_count_only_in_an_upper_bound() {
@@ -142,10 +182,37 @@ mod tests {
     }
 
     #[test]
+    fn pages_mapped_with_their_folio_are_an_upper_bound() {
+        let touches = [
+            touch(0, 0..4, AccessKind::Added),
+            touch(1, 4..8, AccessKind::Added),
+            touch(2, 8..9, AccessKind::Added),
+            touch(3, 2..3, AccessKind::Fault),
+            touch(4, 8..9, AccessKind::Fault),
+        ];
+        let counting = |least| CountedKinds { folio_pages: Some(least), ..CountedKinds::default() };
+        let found: Vec<_> = used(&touches, counting(2)).into_iter().map(|t| (t.order, t.pages, t.kind)).collect();
+        let around = |pages| (3, pages, AccessKind::Around);
+        assert_eq!(found, [(3, 2..3, AccessKind::Fault), around(0..2), around(3..4), (4, 8..9, AccessKind::Fault)]);
+        // An older kernel maps only huge pages completely.
+        assert!(used(&touches, counting(512)).iter().all(|touch| touch.kind == AccessKind::Fault));
+    }
+
+    #[test]
     fn consecutive_touches_become_one_extent_clipped_to_the_file() {
         let read = |order, pages| touch(order, pages, AccessKind::Read);
         let found = extents(&[read(0, 0..2), read(1, 2..3), read(5, 3..4), read(6, 9..10)], 4096, 14_000);
         assert_eq!(spans(&found), [(0, 12_288, 0), (12_288, 14_000 - 12_288, 50)]);
+    }
+
+    #[test]
+    fn computing_and_other_threads_separate_extents() {
+        let at = |order: usize, thread, cpu_us| {
+            let warm_use = Some(WarmUse { time_us: cpu_us, thread, cpu_us });
+            Touch { warm_use, ..touch(order, order as u64..order as u64 + 1, AccessKind::Read) }
+        };
+        let found = extents(&[at(0, 1, 0), at(1, 1, 999), at(2, 1, 1000), at(3, 2, 1000)], 4096, 1 << 20);
+        assert_eq!(spans(&found), [(0, 8192, 0), (8192, 4096, 20), (12_288, 4096, 30)]);
     }
 
     fn run(logical: u64, physical: u64, length: u64) -> PhysicalExtent {

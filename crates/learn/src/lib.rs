@@ -4,7 +4,8 @@
 //!     Observation ──┬─ accesses by file ──▶ used pages ──▶ extents, in order of first use, with their places on the disk ──┐
 //!     (events)      ├─ files ──▶ paths that can be opened, and the paths that the program saw                              ├──▶ Profile
 //!                   ├─ lookups ──▶ paths whose metadata is needed                                                          │
-//!                   └─ execs ──▶ milestones ───────────────────────────────────────────────────────────────────────────────┘
+//!                   ├─ execs ──▶ milestones ───────────────────────────────────────────────────────────────────────────────┤
+//!                   └─ threads ──▶ the program's own timeline, without waits for the disk ─────────────────────────────────┘
 //!                                     ▲
 //!                          FileSystem: stat, names of a directory, positions of blocks (a trait: the machine, or a test's table)
 //! ```
@@ -17,6 +18,7 @@
 
 mod extents;
 mod filesystem;
+mod first_start;
 mod lookups;
 mod memory_limit;
 mod observation;
@@ -26,11 +28,15 @@ mod resolve;
 mod run;
 #[cfg(test)]
 mod testing;
+mod timeline;
 
 pub use extents::split_by_position;
 pub use filesystem::{FileSystem, Names, Stat};
+pub use first_start::created_files;
 pub use memory_limit::{MemoryLimit, memory_limit_bytes};
-pub use observation::{Access, AccessKind, Counters, ExecSeen, FileSeen, LookupSeen, Observation};
+pub use observation::{
+    Access, AccessKind, Counters, ExecSeen, FileSeen, LookupSeen, Observation, ThreadChange, ThreadSeen,
+};
 pub use profile::{LeftOut, to_profile};
 pub use resolve::{Place, Resolver, places};
 pub use run::{Host, Run};

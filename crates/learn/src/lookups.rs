@@ -5,6 +5,7 @@ use crate::memory_limit::MemoryLimit;
 use crate::observation::{FileSeen, Observation};
 use crate::resolve::{Resolver, as_path};
 use crate::run::{Host, Run};
+use crate::timeline::WarmTimes;
 use ahead_model::mounts::{self, Mount};
 use ahead_model::sorting;
 use ahead_profile::{Lookup, PathBytes, check_path};
@@ -32,41 +33,41 @@ const WITHOUT_DEVICE: [&str; 16] = [
 ];
 
 /// The lookups of a recording, each path once, in order of time, and the number of lookups beyond the memory limit. `links`:
-/// symbolic links whose pages were read, with the time (microseconds).
+/// symbolic links whose pages were read, with the time, also with everything cached (microseconds).
 pub(crate) fn lookups(
     filesystem: &dyn FileSystem,
     host: &Host,
     observed: &Observation,
     resolver: &Resolver<'_>,
-    table: &[Mount],
     run: &Run,
-    links: &[(&FileSeen, u64)],
+    links: &[(&FileSeen, u64, Option<u64>)],
+    warm: &WarmTimes,
 ) -> (Vec<Lookup>, u64) {
     // A short name may be looked up from a deep directory: joined paths can be longer than the observed ones.
     let mut limit = MemoryLimit::of(host.memory_bytes);
     let mut directories: HashMap<u32, Option<PathBytes>> = HashMap::new();
     let mut found: Vec<Lookup> = Vec::new();
     let mut index: HashMap<PathBytes, usize> = HashMap::new();
-    let mut add = |path: PathBytes, time_us: u64, listed: bool| match index.get(&path) {
+    let mut add = |path: PathBytes, first_use_us: u64, warm_use_us: Option<u64>, listed: bool| match index.get(&path) {
         Some(at) => found[*at].listed |= listed,
         None if limit.take::<(Lookup, PathBytes)>(1, 2 * path.len()) => {
             index.insert(path.clone(), found.len());
-            found.push(Lookup { path: path.into(), listed, first_use_us: time_us, ..Lookup::default() });
+            found.push(Lookup { path: path.into(), listed, first_use_us, warm_use_us, ..Lookup::default() });
         }
         None => {}
     };
-    for seen in observed.lookups.iter().filter(|seen| seen.time_ns <= run.ended_ns) {
+    for (at, seen) in observed.lookups.iter().enumerate().filter(|(_, seen)| seen.time_ns <= run.ended_ns) {
         let base = directories.entry(seen.base).or_insert_with(|| resolver.directory(seen.base));
         if let Some(path) = base.as_ref().and_then(|base| whole_path(filesystem, base, &seen.path)) {
-            add(path, seen.time_ns.saturating_sub(run.started_ns) / 1000, seen.listed);
+            add(path, seen.time_ns.saturating_sub(run.started_ns) / 1000, warm.of_lookup(at), seen.listed);
         }
     }
-    for (link, time_us) in links {
+    for (link, time_us, warm_us) in links {
         if let Some(place) = resolver.place(link) {
-            add(place.path, *time_us, false);
+            add(place.path, *time_us, *warm_us, false);
         }
     }
-    found.retain_mut(|lookup| identify(filesystem, lookup, table));
+    found.retain_mut(|lookup| identify(filesystem, lookup, &host.mounts));
     sorting::sort_by_key(&mut found, |lookup| lookup.first_use_us);
     (found, limit.refused())
 }
@@ -104,11 +105,21 @@ fn resolved(filesystem: &dyn FileSystem, path: &[u8]) -> Option<PathBytes> {
     Some([directory.strip_suffix(b"/").unwrap_or(&directory), name].concat())
 }
 
+/// The mount of a path, if its file system has a device.
+fn device_mount<'a>(table: &'a [Mount], path: &[u8]) -> Option<&'a Mount> {
+    let mount = mounts::covering(table, path).map(|index| &table[index]);
+    mount.filter(|mount| !WITHOUT_DEVICE.contains(&mount.fs_type.as_str()))
+}
+
+/// Whether the file system of a path has a device.
+pub(crate) fn is_on_device(table: &[Mount], path: &[u8]) -> bool {
+    device_mount(table, path).is_some()
+}
+
 /// Sets device and inode. `false`: the lookup reads no device.
 fn identify(filesystem: &dyn FileSystem, lookup: &mut Lookup, table: &[Mount]) -> bool {
     let path = as_path(&lookup.path);
-    let mount = mounts::covering(table, &lookup.path).map(|index| &table[index]);
-    let Some(mount) = mount.filter(|mount| !WITHOUT_DEVICE.contains(&mount.fs_type.as_str())) else { return false };
+    let Some(mount) = device_mount(table, &lookup.path) else { return false };
     lookup.device = mount.device.key();
     let stat = filesystem.stat(path).or_else(|| filesystem.lstat(path));
     lookup.inode = stat.map_or(0, |stat| stat.inode);

@@ -33,6 +33,8 @@ pub struct Access {
     pub pages: Range<u64>,
     /// The kind of access.
     pub kind: AccessKind,
+    /// Processor time of the thread; 0 if the observer keeps no clocks.
+    pub cpu_ns: u64,
 }
 
 /// An inode, with its path in its file system when it was first touched (or after a rename).
@@ -81,6 +83,8 @@ pub struct ExecSeen {
     pub mount_namespace: u32,
     /// The name as given to execve.
     pub name: Vec<u8>,
+    /// Processor time of the thread; 0 if the observer keeps no clocks.
+    pub cpu_ns: u64,
 }
 
 /// A path that a system call looked up.
@@ -90,6 +94,10 @@ pub struct LookupSeen {
     pub time_ns: u64,
     /// Process id.
     pub tgid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Processor time of the thread; 0 if the observer keeps no clocks.
+    pub cpu_ns: u64,
     /// The directory that `path` starts from, by id.
     pub base: u32,
     /// Whether the call failed.
@@ -98,6 +106,42 @@ pub struct LookupSeen {
     pub listed: bool,
     /// The path as given by the program; empty: `base` itself.
     pub path: Vec<u8>,
+}
+
+/// A change of a thread's state, of which the program's timeline is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadSeen {
+    /// Time on CLOCK_MONOTONIC.
+    pub time_ns: u64,
+    /// The thread.
+    pub tid: u32,
+    /// Its processor time.
+    pub cpu_ns: u64,
+    /// The change.
+    pub change: ThreadChange,
+}
+
+/// How a thread's state changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ThreadChange {
+    /// This thread started it, at this processor time.
+    Started {
+        /// The other thread.
+        by: u32,
+        /// The other thread's processor time.
+        by_cpu_ns: u64,
+    },
+    /// It ended.
+    Ended,
+    /// It was woken from a sleep that was no wait for I/O.
+    Woken {
+        /// The followed thread that woke it; `None`: a timer, a device or another program did.
+        by: Option<u32>,
+        /// The other thread's processor time.
+        by_cpu_ns: u64,
+        /// How long it had slept.
+        slept_ns: u64,
+    },
 }
 
 /// Counters of the BPF programs.
@@ -117,6 +161,8 @@ pub struct Counters {
     pub repeated: u64,
     /// Events that were received but not kept: the recorder's memory limit was reached.
     pub unkept: u64,
+    /// Changes of threads that are missing. They make the timeline incomplete, and not the profile.
+    pub timeline: u64,
 }
 
 /// The result of an observation.
@@ -132,6 +178,8 @@ pub struct Observation {
     pub parents: HashMap<u32, u32>,
     /// Paths looked up, each once, in order of time.
     pub lookups: Vec<LookupSeen>,
+    /// Changes of threads, in order of time; empty if the observer keeps no clocks.
+    pub threads: Vec<ThreadSeen>,
     /// Mount tables of other mount namespaces, as seen by processes with this root directory (by id).
     pub namespaces: BTreeMap<(u32, u32), Vec<Mount>>,
     /// Other mount namespaces that had ended before their table could be opened.
@@ -159,6 +207,7 @@ impl Observation {
         sorting::sort_by_key(&mut self.accesses, |access| access.time_ns);
         sorting::sort_by_key(&mut self.execs, |exec| exec.time_ns);
         sorting::sort_by_key(&mut self.lookups, |lookup| lookup.time_ns);
+        sorting::sort_by_key(&mut self.threads, |thread| thread.time_ns);
     }
 
     /// The number of lost events.
@@ -215,6 +264,7 @@ mod tests {
             directory: 0,
             mount_namespace: 1,
             name: Vec::new(),
+            cpu_ns: 0,
         };
         let mut observation = Observation {
             execs: [(1, 30), (1, 10), (2, 20)].map(exec).to_vec(),

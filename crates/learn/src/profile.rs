@@ -6,6 +6,7 @@ use crate::lookups::{lookups, whole_path};
 use crate::observation::{AccessKind, ExecIndex, ExecSeen, FileSeen, Observation};
 use crate::resolve::{CLOCK_TICK, Resolver, as_path};
 use crate::run::{Host, Run};
+use crate::timeline::{WarmTimes, warm_times};
 use ahead_model::{DeviceNumber, Mount, sorting};
 use ahead_profile::{Extent, File, Metadata, Milestone, MilestoneKind, PathBytes, Precision, Profile, Recording};
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,8 +52,11 @@ const FIRST_OPENS: usize = 256;
 pub fn to_profile(filesystem: &dyn FileSystem, host: &Host, observed: &Observation, run: &Run) -> (Profile, LeftOut) {
     let (table, page_bytes) = (&host.mounts[..], host.page_bytes);
     let resolver = Resolver::new(filesystem, observed, table, run.started);
-    let counting = CountedKinds { added: run.precise || !observed.sees_hits, around: !run.precise };
-    let touches = touches_by_file(observed, run);
+    let all_added = run.read_ahead_off || !observed.sees_hits;
+    let folio_pages = (!all_added && run.cold).then_some(run.mapped_folio_pages);
+    let counting = CountedKinds { added: all_added, around: !run.precise, folio_pages };
+    let warm = warm_times(observed, run);
+    let touches = touches_by_file(observed, run, &warm);
     let mut left_out = LeftOut {
         without_device: count_without_device(observed),
         unseen_namespaces: observed.unseen_namespaces,
@@ -77,7 +81,7 @@ pub fn to_profile(filesystem: &dyn FileSystem, host: &Host, observed: &Observati
         }
         match seen.mode & S_IFMT {
             S_IFBLK => metadata.extend(device_blocks(filesystem, seen, &touches, table, page_bytes)),
-            S_IFLNK => links.push((seen, touches[0].time_us)),
+            S_IFLNK => links.push((seen, touches[0].time_us, touches[0].warm_use.map(|warm_use| warm_use.time_us))),
             S_IFREG => match file_of(observed, &execs, &resolver, &span, seen, &touches) {
                 Ok(file) => {
                     // A file may have had two inodes in memory. A deleted file is not the one that has its name now.
@@ -91,12 +95,13 @@ pub fn to_profile(filesystem: &dyn FileSystem, host: &Host, observed: &Observati
             _ => left_out.other_kinds += 1,
         }
     }
-    let files = finish_files(filesystem, files.into_values(), counting, page_bytes);
-    let milestones = milestones(filesystem, observed, run, &resolver, &files);
-    let (lookups, unkept_lookups) = lookups(filesystem, host, observed, &resolver, table, run, &links);
+    let (files, is_exact) = finish_files(filesystem, files.into_values(), counting, page_bytes);
+    let run = &Run { precise: run.precise && is_exact, ..run.clone() };
+    let milestones = milestones(filesystem, observed, run, &resolver, &files, &warm);
+    let (lookups, unkept_lookups) = lookups(filesystem, host, observed, &resolver, run, &links, &warm);
     let mut recording = recording(filesystem, host, observed, run, &files);
     recording.lost_events += unkept_lookups;
-    let profile = Profile { recording, metadata, lookups, milestones, files };
+    let profile = Profile { recording, metadata, lookups, milestones, files, timeline: warm.timeline };
     left_out.unkept_lookups = unkept_lookups;
     left_out.not_looked_for = resolver.given_up();
     (profile, left_out)
@@ -127,14 +132,15 @@ fn since(start_ns: u64, time_ns: u64) -> u64 {
 }
 
 /// The touches up to the end of the run: a program that was ready and is being ended reads more.
-fn touches_by_file(observed: &Observation, run: &Run) -> BTreeMap<u32, Vec<Touch>> {
+fn touches_by_file(observed: &Observation, run: &Run, warm: &WarmTimes) -> BTreeMap<u32, Vec<Touch>> {
     let mut by_file: BTreeMap<u32, Vec<Touch>> = BTreeMap::new();
     for (order, access) in observed.accesses.iter().enumerate() {
         if access.time_ns > run.ended_ns {
             break;
         }
         let time_us = since(run.started_ns, access.time_ns);
-        let touch = Touch { order, time_us, pages: access.pages.clone(), kind: access.kind };
+        let warm_use = warm.of_access(order);
+        let touch = Touch { order, time_us, pages: access.pages.clone(), kind: access.kind, warm_use };
         by_file.entry(access.file).or_default().push(touch);
     }
     by_file
@@ -184,7 +190,7 @@ fn file_of(
 
 /// The range of file times that the run can produce. Its length comes from CLOCK_MONOTONIC, because the wall clock may be
 /// changed during the run.
-fn span_of(run: &Run, now_ns: u64) -> RangeInclusive<SystemTime> {
+pub(crate) fn span_of(run: &Run, now_ns: u64) -> RangeInclusive<SystemTime> {
     run.started - CLOCK_TICK..=run.started + Duration::from_nanos(now_ns.saturating_sub(run.started_ns))
 }
 
@@ -196,16 +202,19 @@ fn is_product(span: &RangeInclusive<SystemTime>, now: &Stat, size_at_first: u64)
     is_in(now.created) || (now.size_bytes > size_at_first && is_in(now.modified))
 }
 
+/// The files in order of first use, and whether all pages are certainly used.
 fn finish_files(
     filesystem: &dyn FileSystem,
     files: impl Iterator<Item = (File, Vec<Touch>)>,
     counting: CountedKinds,
     page_bytes: u64,
-) -> Vec<File> {
+) -> (Vec<File>, bool) {
     let mut finished: Vec<(usize, File)> = Vec::new();
+    let mut is_exact = true;
     for (mut file, mut touches) in files {
         sorting::sort_by_key(&mut touches, |touch| touch.order);
         let used = used(&touches, counting);
+        is_exact &= used.iter().all(|touch| touch.kind != AccessKind::Around);
         file.extents = extents(&used, page_bytes, file.size_bytes);
         if let (Some(first), false) = (used.first(), file.extents.is_empty()) {
             place_file(filesystem, &mut file);
@@ -213,7 +222,7 @@ fn finish_files(
         }
     }
     sorting::sort_by_key(&mut finished, |(order, _)| *order);
-    finished.into_iter().map(|(_, file)| file).collect()
+    (finished.into_iter().map(|(_, file)| file).collect(), is_exact)
 }
 
 /// Adds positions on disk, if the file system reports them.
@@ -234,7 +243,7 @@ fn device_blocks(
 ) -> Option<Metadata> {
     let pair = DeviceNumber::from_kernel(seen.rdev);
     // The file system (or the program) requested every page in the device's own cache, so all are used.
-    let used = used(touches, CountedKinds { added: true, around: false });
+    let used = used(touches, CountedKinds { added: true, ..CountedKinds::default() });
     let mut extents = extents(&used, page_bytes, seen.size_bytes);
     extents.iter_mut().for_each(|extent| extent.physical_bytes = Some(extent.offset_bytes));
     let mount = table.iter().find(|mount| mount.device == pair);
@@ -276,9 +285,10 @@ fn recording(filesystem: &dyn FileSystem, host: &Host, observed: &Observation, r
         lost_events: observed.lost_events(),
         runs: 1,
         duration_us: since(run.started_ns, run.ready_ns.unwrap_or(run.ended_ns)),
-        read_ahead_kb: if run.precise { 0 } else { read_ahead_kb(filesystem, files) },
+        read_ahead_kb: if run.read_ahead_off { 0 } else { read_ahead_kb(filesystem, files) },
         cpu_us: u64::try_from(run.cpu.as_micros()).unwrap_or(0),
         root: Vec::new(),
+        devices: Vec::new(),
     }
 }
 
@@ -301,20 +311,26 @@ fn milestones(
     run: &Run,
     resolver: &Resolver<'_>,
     files: &[File],
+    warm: &WarmTimes,
 ) -> Vec<Milestone> {
     let mut found = Vec::new();
-    for exec in observed.execs.iter().filter(|exec| exec.time_ns <= run.ended_ns) {
+    for (index, exec) in observed.execs.iter().enumerate().filter(|(_, exec)| exec.time_ns <= run.ended_ns) {
         let path = program_of(filesystem, observed, resolver, exec).unwrap_or_default();
-        found.push(Milestone { time_us: since(run.started_ns, exec.time_ns), kind: MilestoneKind::Exec, path });
+        let time_us = since(run.started_ns, exec.time_ns);
+        found.push(Milestone { time_us, kind: MilestoneKind::Exec, path, warm_us: warm.of_exec(index) });
     }
-    found.extend(files.iter().take(FIRST_OPENS).map(|file| Milestone {
-        time_us: file.extents.first().map_or(0, |extent: &Extent| extent.first_use_us),
-        kind: MilestoneKind::FirstOpen,
-        path: file.path.clone(),
+    found.extend(files.iter().take(FIRST_OPENS).map(|file| {
+        let first = file.extents.first();
+        Milestone {
+            time_us: first.map_or(0, |extent: &Extent| extent.first_use_us),
+            kind: MilestoneKind::FirstOpen,
+            path: file.path.clone(),
+            warm_us: first.and_then(|extent| extent.warm_use).map(|warm_use| warm_use.time_us),
+        }
     }));
     if let Some(ready_ns) = run.ready_ns {
         let time_us = since(run.started_ns, ready_ns);
-        found.push(Milestone { time_us, kind: MilestoneKind::Ready, path: PathBytes::new() });
+        found.push(Milestone { time_us, kind: MilestoneKind::Ready, path: PathBytes::new(), warm_us: None });
     }
     sorting::sort_by_key(&mut found, |milestone| milestone.time_us);
     found
@@ -369,6 +385,8 @@ mod tests {
             ready_ns: None,
             cold: true,
             precise: true,
+            read_ahead_off: true,
+            mapped_folio_pages: 512,
             single_faults: true,
         }
     }
@@ -379,7 +397,7 @@ mod tests {
     }
 
     fn access(after_us: u64, file: u32, pages: Range<u64>, kind: AccessKind) -> Access {
-        Access { time_ns: 1_000_000_000 + after_us * 1000, tgid: 7, tid: 7, file, pages, kind }
+        Access { time_ns: 1_000_000_000 + after_us * 1000, tgid: 7, tid: 7, file, pages, kind, cpu_ns: 0 }
     }
 
     fn learn(filesystem: &TableFileSystem, mut observation: Observation) -> (Profile, LeftOut) {
@@ -417,6 +435,8 @@ mod tests {
             lookups: vec![LookupSeen {
                 time_ns: 1_000_050_000,
                 tgid: 7,
+                tid: 7,
+                cpu_ns: 0,
                 base: 0,
                 failed: false,
                 listed: false,
@@ -495,6 +515,7 @@ mod tests {
             directory: 0,
             mount_namespace: 0,
             name: Vec::new(),
+            cpu_ns: 0,
         };
         let mut observation = Observation {
             files: BTreeMap::from([file(1, "/usr/bin/ahead", 41, 8 * PAGE)]),

@@ -24,8 +24,13 @@ pub struct Run {
     pub cpu: Duration,
     /// Whether all caches were evicted before.
     pub cold: bool,
-    /// Whether it was cold, with the read-ahead of every device at 0.
+    /// Whether it was cold, and exactly the used pages are seen: the read-ahead of every device was at 0, or each fault mapped one page
+    /// and accesses to cached pages are seen.
     pub precise: bool,
+    /// Whether the read-ahead of every device was at 0, so that every page added to the cache was used.
+    pub read_ahead_off: bool,
+    /// Smallest folio that one fault maps completely, pages. Its other pages may be used without an event.
+    pub mapped_folio_pages: u64,
     /// Whether each fault mapped only one page.
     pub single_faults: bool,
 }

@@ -47,6 +47,9 @@ pub struct Burst {
     pub bytes: u64,
 }
 
+/// The head passes smaller gaps by the rotation of the platter, without a seek: one track of a large disk, bytes.
+const TRACK_BYTES: u64 = 1 << 20;
+
 /// A device with one channel has an arm if adjacent pages are this many times faster than random ones.
 const ARM_FACTOR: u64 = 8;
 
@@ -137,6 +140,17 @@ impl DeviceDescription {
     /// Time that a request with these bytes adds to a full queue, microseconds.
     pub fn step_us(&self, bytes: u64) -> f64 {
         self.request_us() + self.transfer_us(bytes)
+    }
+
+    /// Mean time to another place nearby, microseconds: a hop; on a device that does not seek, an access.
+    pub fn hop_us(&self) -> f64 {
+        self.hop_ns.unwrap_or(self.access_ns) as f64 / 1e3
+    }
+
+    /// Time in which the head passes a gap before the next read, microseconds, where no seek is needed: the gap is within
+    /// a track. `None`: it is not.
+    pub fn pass_us(&self, gap_bytes: u64) -> Option<f64> {
+        (gap_bytes <= TRACK_BYTES).then(|| self.transfer_us(gap_bytes).min(self.hop_us()))
     }
 
     /// Time of the transfer of these bytes, microseconds.

@@ -133,7 +133,8 @@ impl Collector {
         // The schema is needed while the event borrows the bytes only, and never changes.
         match self.schema.decode(bytes) {
             Ok(TraceEvent::Pages { tid, device, inode, pages, kind }) => {
-                self.take_pages(InodeKey { device, inode }, Access { time_ns, tgid: tid, tid, file: 0, pages, kind });
+                let access = Access { time_ns, tgid: tid, tid, file: 0, pages, kind, cpu_ns: 0 };
+                self.take_pages(InodeKey { device, inode }, access);
             }
             Ok(TraceEvent::Fork { parent, child }) => {
                 if self.parents.contains_key(&child) || self.limit.take::<(u32, u32)>(1, 0) {
@@ -189,7 +190,16 @@ impl Collector {
         let root = self.directory(&process, "root");
         let directory = self.directory(&process, "cwd");
         let name = name.to_vec();
-        self.execs.push(ExecSeen { time_ns, tgid: tid, file: 0, root, directory, mount_namespace: namespace, name });
+        self.execs.push(ExecSeen {
+            time_ns,
+            tgid: tid,
+            file: 0,
+            root,
+            directory,
+            mount_namespace: namespace,
+            name,
+            cpu_ns: 0,
+        });
     }
 
     /// The id of a process's root or working directory; 0: unknown.

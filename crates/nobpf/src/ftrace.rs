@@ -139,6 +139,11 @@ impl Ftrace {
         Ok(Ftrace { reader, instance, sees_accesses, added: options.added })
     }
 
+    /// Whether accesses to cached pages are seen, and not only pages added to the cache.
+    pub fn sees_hits(&self) -> bool {
+        self.sees_accesses
+    }
+
     /// Stops, removes the instance, and returns the events.
     ///
     /// # Errors

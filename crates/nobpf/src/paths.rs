@@ -292,7 +292,7 @@ mod tests {
     use super::*;
 
     fn access(file: u32, pages: std::ops::Range<u64>) -> Access {
-        Access { time_ns: 1, tgid: 2, tid: 2, file, pages, kind: AccessKind::Read }
+        Access { time_ns: 1, tgid: 2, tid: 2, file, pages, kind: AccessKind::Read, cpu_ns: 0 }
     }
 
     #[test]

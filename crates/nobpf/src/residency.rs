@@ -89,6 +89,7 @@ impl Residency {
             directory: 0,
             mount_namespace: mounts::namespace(None)?,
             name: self.name,
+            cpu_ns: 0,
         };
         let source = if is_complete { SOURCE.into() } else { format!("{SOURCE}, INCOMPLETE: too many files") };
         let mut observation = observation(found, exec, source);
@@ -116,6 +117,7 @@ fn observation(mut found: Vec<Found>, exec: ExecSeen, source: String) -> Observa
         let process = observation.execs[0].tgid;
         observation.accesses.extend(found.ranges.into_iter().map(|range| Access {
             time_ns: 0,
+            cpu_ns: 0,
             tgid: process,
             tid: process,
             file: id,
@@ -267,8 +269,16 @@ mod tests {
             ranges: ranges.to_vec(),
             position,
         };
-        let exec =
-            ExecSeen { time_ns: 0, tgid: 7, file: 0, root: 0, directory: 0, mount_namespace: 1, name: b"x".to_vec() };
+        let exec = ExecSeen {
+            time_ns: 0,
+            tgid: 7,
+            file: 0,
+            root: 0,
+            directory: 0,
+            mount_namespace: 1,
+            name: b"x".to_vec(),
+            cpu_ns: 0,
+        };
         let files = vec![found(1, 500, &[0..page]), found(2, 100, &[page..3 * page, 4 * page..4 * page + 1])];
         let observed = observation(files, exec, SOURCE.into());
         let accesses: Vec<_> = observed.accesses.iter().map(|access| (access.file, access.pages.clone())).collect();

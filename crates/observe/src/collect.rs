@@ -2,7 +2,9 @@
 
 use crate::event::{Event, decode};
 use crate::source::Source;
-use ahead_learn::{Access, Counters, ExecSeen, FileSeen, LookupSeen, MemoryLimit, Observation, memory_limit_bytes};
+use ahead_learn::{
+    Access, Counters, ExecSeen, FileSeen, LookupSeen, MemoryLimit, Observation, ThreadSeen, memory_limit_bytes,
+};
 use ahead_model::sorting;
 use ahead_sys::machine;
 use ahead_sys::mounts::{self, Mount, Table};
@@ -11,6 +13,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 /// Maximum number of open mount tables of other namespaces, one descriptor each; beyond it, a namespace counts as unseen. A
 /// machine has a few containers, and a process 1024 descriptors.
 const TABLES_MOST: usize = 256;
+
+/// Maximum number of changes of threads that are kept, 48 MB. The start of Chromium has some ten thousand.
+const THREAD_CHANGES_MOST: usize = 1 << 20;
 
 /// The identity of a lookup: the directory that it starts from, whether that was listed, and the path.
 type Known = (u32, bool, Vec<u8>);
@@ -29,6 +34,8 @@ pub(crate) struct Collector {
     parents: HashMap<u32, u32>,
     lookups: Vec<LookupSeen>,
     known_lookups: HashSet<Known>,
+    threads: Vec<ThreadSeen>,
+    threads_unkept: u64,
     tables: BTreeMap<(u32, u32), Table>,
     own_namespace: u32,
     malformed: u64,
@@ -49,6 +56,8 @@ impl Collector {
             parents: HashMap::new(),
             lookups: Vec::new(),
             known_lookups: HashSet::new(),
+            threads: Vec::new(),
+            threads_unkept: 0,
             tables: BTreeMap::new(),
             own_namespace,
             malformed: 0,
@@ -65,6 +74,9 @@ impl Collector {
             Ok(Event::File(file)) => self.take_file(file),
             Ok(Event::Exec(exec)) => self.take_exec(exec),
             Ok(Event::Lookup(lookup)) => self.take_lookup(lookup),
+            // Not within the memory limit: the timeline must not displace what the profile needs.
+            Ok(Event::Thread(thread)) if self.threads.len() < THREAD_CHANGES_MOST => self.threads.push(thread),
+            Ok(Event::Thread(_)) => self.threads_unkept += 1,
             Ok(Event::Fork(parent, child)) => {
                 if self.parents.contains_key(&child) || self.limit.take::<(u32, u32)>(1, 0) {
                     self.parents.insert(child, parent);
@@ -141,7 +153,11 @@ impl Collector {
         let is_unseen = |number: &u32| namespaces.range((*number, 0)..=(*number, u32::MAX)).next().is_none();
         let unseen = sorting::set_of(entered.filter(is_unseen));
         let mut observation = Observation {
-            counters: Counters { unkept: self.limit.refused(), ..counters },
+            counters: Counters {
+                unkept: self.limit.refused(),
+                timeline: counters.timeline + self.threads_unkept,
+                ..counters
+            },
             unseen_namespaces: unseen.len() as u64,
             unnamed_files: 0,
             namespaces,
@@ -150,6 +166,7 @@ impl Collector {
             execs: self.execs,
             parents: self.parents,
             lookups: self.lookups,
+            threads: self.threads,
             own_namespace: self.own_namespace,
             source: source.describe().into(),
             sees_hits: source.sees_hits(),
@@ -174,7 +191,7 @@ mod tests {
     }
 
     fn lookup(path: &str, time_ns: u64) -> LookupSeen {
-        LookupSeen { time_ns, tgid: 1, base: 1, failed: false, listed: false, path: path.into() }
+        LookupSeen { time_ns, tgid: 1, tid: 1, cpu_ns: 0, base: 1, failed: false, listed: false, path: path.into() }
     }
 
     /// Regression: every path that a program looked up was kept, millions of them, until memory was exhausted.
@@ -205,12 +222,13 @@ mod tests {
             directory: 0,
             mount_namespace: 1,
             name: b"x".to_vec(),
+            cpu_ns: 0,
         };
         for number in 0..1000 {
             collector.take_exec(exec(number));
             collector.take_file(FileSeen { id: number, path: vec![b'x'; 100], ..FileSeen::default() });
             let pages = u64::from(number)..u64::from(number) + 1;
-            let access = Access { time_ns: 0, tgid: 1, tid: 1, file: 1, pages, kind: AccessKind::Read };
+            let access = Access { time_ns: 0, tgid: 1, tid: 1, file: 1, pages, kind: AccessKind::Read, cpu_ns: 0 };
             if collector.limit.take::<Access>(1, 0) {
                 collector.accesses.push(access);
             }

@@ -1,6 +1,6 @@
 //! Decodes events of the BPF programs (`bpf/event.h`). Any bytes give an event or an error, never a panic.
 
-use ahead_learn::{Access, AccessKind, ExecSeen, FileSeen, LookupSeen};
+use ahead_learn::{Access, AccessKind, ExecSeen, FileSeen, LookupSeen, ThreadChange, ThreadSeen};
 use std::ops::Range;
 
 /// One event.
@@ -16,6 +16,8 @@ pub enum Event {
     Lookup(LookupSeen),
     /// A process (first) started another one (second).
     Fork(u32, u32),
+    /// The state of a thread changed.
+    Thread(ThreadSeen),
 }
 
 /// Why bytes are not an event.
@@ -73,19 +75,39 @@ impl<'a> Fields<'a> {
 pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
     let mut fields = Fields { rest: bytes, kind: 0, bytes: bytes.len() };
     fields.kind = fields.u32()?;
-    let tgid = fields.u32()?;
-    let time_ns = fields.u64()?;
+    let head = Head { tgid: fields.u32()?, time_ns: fields.u64()?, cpu_ns: fields.u64()? };
     match fields.kind {
-        1 => decode_access(&mut fields, tgid, time_ns),
-        2 => decode_file(&mut fields, time_ns).map(Event::File),
-        3 => decode_exec(&mut fields, tgid, time_ns).map(Event::Exec),
-        4 => decode_lookup(&mut fields, tgid, time_ns).map(Event::Lookup),
-        5 => Ok(Event::Fork(tgid, fields.u32()?)),
+        1 => decode_access(&mut fields, head),
+        2 => decode_file(&mut fields, head.time_ns).map(Event::File),
+        3 => decode_exec(&mut fields, head).map(Event::Exec),
+        4 => decode_lookup(&mut fields, head).map(Event::Lookup),
+        5 => Ok(Event::Fork(head.tgid, fields.u32()?)),
+        6..=8 => decode_thread(&mut fields, head).map(Event::Thread),
         other => Err(DecodeError::UnknownType(other)),
     }
 }
 
-fn decode_access(fields: &mut Fields<'_>, tgid: u32, time_ns: u64) -> Result<Event, DecodeError> {
+/// `struct event`, without its type.
+#[derive(Clone, Copy)]
+struct Head {
+    tgid: u32,
+    time_ns: u64,
+    cpu_ns: u64,
+}
+
+fn decode_thread(fields: &mut Fields<'_>, head: Head) -> Result<ThreadSeen, DecodeError> {
+    let (tid, by) = (fields.u32()?, fields.u32()?);
+    let (by_cpu_ns, slept_ns) = (fields.u64()?, fields.u64()?);
+    // A thread starts with a clock at 0; the event has the clock of the thread that starts it.
+    let (change, cpu_ns) = match fields.kind {
+        6 => (ThreadChange::Started { by, by_cpu_ns }, 0),
+        7 => (ThreadChange::Ended, head.cpu_ns),
+        _ => (ThreadChange::Woken { by: (by != 0).then_some(by), by_cpu_ns, slept_ns }, head.cpu_ns),
+    };
+    Ok(ThreadSeen { time_ns: head.time_ns, tid, cpu_ns, change })
+}
+
+fn decode_access(fields: &mut Fields<'_>, head: Head) -> Result<Event, DecodeError> {
     let (tid, file) = (fields.u32()?, fields.u32()?);
     let (first, mask) = (fields.u64()?, fields.u64()?);
     let pages = u64::from(fields.u32()?);
@@ -100,7 +122,8 @@ fn decode_access(fields: &mut Fields<'_>, tgid: u32, time_ns: u64) -> Result<Eve
     if first > u64::MAX / 2 {
         return Err(DecodeError::Impossible("page number"));
     }
-    let access = |pages| Access { time_ns, tgid, tid, file, pages, kind };
+    let Head { tgid, time_ns, cpu_ns } = head;
+    let access = |pages| Access { time_ns, tgid, tid, file, pages, kind, cpu_ns };
     if pages > 0 {
         return Ok(Event::Access(vec![access(first..first + pages)]));
     }
@@ -155,24 +178,28 @@ fn path_from_names(names: &[u8]) -> Result<Vec<u8>, DecodeError> {
     Ok(path)
 }
 
-fn decode_exec(fields: &mut Fields<'_>, tgid: u32, time_ns: u64) -> Result<ExecSeen, DecodeError> {
+fn decode_exec(fields: &mut Fields<'_>, head: Head) -> Result<ExecSeen, DecodeError> {
     let (file, root, directory) = (fields.u32()?, fields.u32()?, fields.u32()?);
     let mount_namespace = fields.u32()?;
     let name_bytes = fields.u32()? as usize;
     fields.u32()?;
     let name = fields.text(name_bytes)?.to_vec();
-    Ok(ExecSeen { time_ns, tgid, file, root, directory, mount_namespace, name })
+    let Head { tgid, time_ns, cpu_ns } = head;
+    Ok(ExecSeen { time_ns, tgid, file, root, directory, mount_namespace, name, cpu_ns })
 }
 
 const FAILED: u16 = 1;
 const LISTED: u16 = 2;
 
-fn decode_lookup(fields: &mut Fields<'_>, tgid: u32, time_ns: u64) -> Result<LookupSeen, DecodeError> {
-    let base = fields.u32()?;
+fn decode_lookup(fields: &mut Fields<'_>, head: Head) -> Result<LookupSeen, DecodeError> {
+    let (tid, base) = (fields.u32()?, fields.u32()?);
     let flags = fields.u16()?;
     let path_bytes = fields.u16()?.into();
+    fields.u32()?;
     let path = fields.text(path_bytes)?.to_vec();
-    Ok(LookupSeen { time_ns, tgid, base, failed: flags & FAILED != 0, listed: flags & LISTED != 0, path })
+    let Head { tgid, time_ns, cpu_ns } = head;
+    let (failed, listed) = (flags & FAILED != 0, flags & LISTED != 0);
+    Ok(LookupSeen { time_ns, tgid, tid, cpu_ns, base, failed, listed, path })
 }
 
 #[cfg(test)]
@@ -185,7 +212,7 @@ mod tests {
     fn event(structure: &str, kind: &str, members: &[(&str, u64)]) -> Vec<u8> {
         let layout = Layout::of("layout_events");
         let kind = layout.value("event_type", kind);
-        let head = [("head.type", kind), ("head.tgid", 7), ("head.time_ns", 9)];
+        let head = [("head.type", kind), ("head.tgid", 7), ("head.time_ns", 9), ("head.cpu_ns", 4)];
         layout.bytes(structure, &[&head, members].concat())
     }
 
@@ -223,7 +250,7 @@ mod tests {
             ("ACCESS_AROUND", AccessKind::Around),
             ("ACCESS_ADDED", AccessKind::Added),
         ] {
-            let expected = Access { time_ns: 9, tgid: 7, tid: 3, file: 5, pages: 10..310, kind };
+            let expected = Access { time_ns: 9, tgid: 7, tid: 3, file: 5, pages: 10..310, kind, cpu_ns: 4 };
             assert_eq!(decode(&access_of(name, 10, 0, 300)), Ok(Event::Access(vec![expected])));
         }
     }
@@ -263,16 +290,17 @@ mod tests {
         let members = [("file", 1), ("root", 2), ("directory", 3), ("mount_namespace", 4), ("name_bytes", 2)];
         let bytes = event_with_text("exec_event", "EVENT_EXEC", &members, ("name", b"/xy"));
         let (file, root, directory, mount_namespace, name) = (1, 2, 3, 4, b"/x".to_vec());
-        let expected = ExecSeen { time_ns: 9, tgid: 7, file, root, directory, mount_namespace, name };
+        let expected = ExecSeen { time_ns: 9, tgid: 7, file, root, directory, mount_namespace, name, cpu_ns: 4 };
         assert_eq!(decode(&bytes), Ok(Event::Exec(expected)));
     }
 
     #[test]
     fn lookups_have_the_layout_of_the_structure() {
         for (name, failed, listed) in [("LOOKUP_FAILED", true, false), ("LOOKUP_LISTED", false, true)] {
-            let members = [("base", 1), ("flags", flag("lookup_flag", name)), ("path_bytes", 2)];
+            let members = [("tid", 3), ("base", 1), ("flags", flag("lookup_flag", name)), ("path_bytes", 2)];
             let bytes = event_with_text("lookup_event", "EVENT_LOOKUP", &members, ("path", b"/xy"));
-            let expected = LookupSeen { time_ns: 9, tgid: 7, base: 1, failed, listed, path: b"/x".to_vec() };
+            let path = b"/x".to_vec();
+            let expected = LookupSeen { time_ns: 9, tgid: 7, tid: 3, cpu_ns: 4, base: 1, failed, listed, path };
             assert_eq!(decode(&bytes), Ok(Event::Lookup(expected)));
         }
     }
@@ -280,6 +308,21 @@ mod tests {
     #[test]
     fn forks_have_the_layout_of_the_structure() {
         assert_eq!(decode(&event("fork_event", "EVENT_FORK", &[("child", 8)])), Ok(Event::Fork(7, 8)));
+    }
+
+    #[test]
+    fn thread_events_have_the_layout_of_the_structure() {
+        let of = |kind, other| {
+            let members = [("tid", 5), ("other", other), ("other_cpu_ns", 6), ("slept_ns", 8)];
+            match decode(&event("thread_event", kind, &members)).unwrap() {
+                Event::Thread(ThreadSeen { time_ns: 9, tid: 5, cpu_ns, change }) => (cpu_ns, change),
+                unexpected => panic!("{unexpected:?}"),
+            }
+        };
+        assert_eq!(of("EVENT_THREAD_START", 3), (0, ThreadChange::Started { by: 3, by_cpu_ns: 6 }));
+        assert_eq!(of("EVENT_THREAD_END", 3), (4, ThreadChange::Ended));
+        assert_eq!(of("EVENT_WAKE", 3), (4, ThreadChange::Woken { by: Some(3), by_cpu_ns: 6, slept_ns: 8 }));
+        assert_eq!(of("EVENT_WAKE", 0), (4, ThreadChange::Woken { by: None, by_cpu_ns: 6, slept_ns: 8 }));
     }
 
     fn ranges(bytes: &[u8]) -> Vec<Range<u64>> {
@@ -317,7 +360,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_give_an_event_or_an_error(kind in 0u32..7, body in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn any_bytes_give_an_event_or_an_error(kind in 0u32..10, body in proptest::collection::vec(any::<u8>(), 0..300)) {
             let _ = decode(&body);
             let _ = decode(&[head(kind), body].concat());
         }

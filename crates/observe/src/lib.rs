@@ -25,6 +25,7 @@ mod evictions;
 #[cfg(test)]
 mod layout;
 mod objects;
+mod progress;
 mod source;
 mod syscalls;
 mod tracer;
@@ -34,6 +35,7 @@ pub use cached::cached_files;
 pub use decisions::Decisions;
 pub use event::{DecodeError, Event, decode};
 pub use evictions::{Evicted, Evictions};
+pub use progress::{ProgressEvents, WatchedFile};
 pub use source::{SOURCES, Source};
 pub use tracer::{Options, Scope, Tracer, check_cgroup, check_privileges};
 

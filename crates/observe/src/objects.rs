@@ -62,11 +62,17 @@ const IS_COMPLETE: u32 = 0;
 const DONE_BEFORE: u32 = 1;
 const NOT_NOTED: u32 = 2;
 
+/// Whether this kernel may interrupt programs, so that each is attached three times.
+pub(crate) fn has_copies() -> bool {
+    let major = machine::kernel_release().split('.').next().and_then(|number| number.parse().ok()).unwrap_or(0);
+    major >= INTERRUPTED_SINCE
+}
+
 /// Enables the second and last copies of programs if this kernel needs them and the first copy is enabled.
 pub(crate) fn choose_copies(open: &mut OpenObject) {
-    let major = machine::kernel_release().split('.').next().and_then(|number| number.parse().ok()).unwrap_or(0);
     let name = |program: &libbpf_rs::OpenProgramMut<'_>| program.name().to_string_lossy().into_owned();
-    let is_wanted = |program: &libbpf_rs::OpenProgramMut<'_>| program.autoload() && major >= INTERRUPTED_SINCE;
+    let has_copies = has_copies();
+    let is_wanted = |program: &libbpf_rs::OpenProgramMut<'_>| program.autoload() && has_copies;
     let firsts: HashSet<String> = open.progs_mut().filter(is_wanted).map(|program| name(&program)).collect();
     for mut program in open.progs_mut() {
         let name = name(&program);
@@ -91,7 +97,10 @@ pub(crate) fn activate(object: &Object) -> Result<u64> {
 /// How often the kernel did not run a program because the same one was interrupted on that processor (`recursion_misses`, Linux
 /// 5.12). For programs with several copies, only the last copy counts.
 pub(crate) fn passed_over(object: &Object) -> Result<u64> {
-    let loaded: Vec<_> = object.progs().filter(|program| program.autoload()).collect();
+    // A missed run of these makes the timeline less exact, and loses no access.
+    let is_of_timeline = |name: &OsStr| name == "on_switch" || name == "on_waking";
+    let loaded = object.progs().filter(|program| program.autoload() && !is_of_timeline(program.name()));
+    let loaded: Vec<_> = loaded.collect();
     let name = |program: &libbpf_rs::Program<'_>| program.name().to_string_lossy().into_owned();
     let names: HashSet<String> = loaded.iter().map(name).collect();
     let is_last = |program: &&libbpf_rs::Program<'_>| {
@@ -124,7 +133,7 @@ pub(crate) fn lost_since(object: &Object, before: u64) -> Result<u64> {
         return number(NOT_NOTED);
     }
     // Counted in this order, events in between count as lost.
-    let not_needed = number(DONE_BEFORE)? + unreported_done_before(object)?;
+    let not_needed = number(DONE_BEFORE)? + unreported_done_before(object)? + reads_without_last(object)?;
     let passed_over = passed_over(object)?.saturating_sub(before);
     Ok(passed_over.saturating_sub(not_needed) + number(NOT_NOTED)?)
 }
@@ -139,6 +148,22 @@ fn unreported_done_before(object: &Object) -> Result<u64> {
     // The iteration starts again when it meets a thread that ends.
     let threads: HashMap<Vec<u8>, u32> = begun.keys().filter_map(bits).collect();
     Ok(threads.into_values().map(u64::from).sum())
+}
+
+/// Number of missed runs of last copies that had nothing to do, because the first copy had found the read's pages in the cache of known
+/// pages (`bpf/known.h`).
+fn reads_without_last(object: &Object) -> Result<u64> {
+    let Some(known) = object.maps().find(|map| map.name() == OsStr::new("known")) else { return Ok(0) };
+    let values = known.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
+    let values = values.map_err(|e| bpf_error("read counters", e))?.unwrap_or_default();
+    // At the end of the structure: begun, ended.
+    let number = |bytes: &[u8], from_end: usize| -> u64 {
+        let start = bytes.len().saturating_sub(8 * from_end);
+        bytes.get(start..start + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes)
+    };
+    // A thread may run its copies on two processors.
+    let total = |from_end| values.iter().map(|bytes| number(bytes, from_end)).fold(0, u64::wrapping_add);
+    Ok(total(2).saturating_sub(total(1)))
 }
 
 /// A map by its name.

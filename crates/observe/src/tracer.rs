@@ -43,6 +43,9 @@ pub struct Options {
     pub lookups: bool,
     /// Whether file pages added to the cache are recorded ([`crate::AccessKind::Added`]). Those of block devices always are.
     pub added: bool,
+    /// Whether the processor clocks of the followed threads are kept, for the program's timeline. Slows down every switch between
+    /// threads. Only for [`Scope::Processes`].
+    pub timeline: bool,
     /// Use only this source, instead of the best that works.
     pub source: Option<Source>,
 }
@@ -66,6 +69,8 @@ const RING_SHARE: u64 = 64;
 const RING_LEAST_BYTES: u64 = 1 << 20;
 /// The reader is woken when this fraction of the ring buffer is full.
 const WAKE_SHARE: u64 = 16;
+/// Size of `struct thread_clock` in `bpf/maps.h`, bytes.
+const CLOCK_BYTES: usize = 32;
 /// Maximum number of entries in the table of pages, 64 pages each, for 4 GiB of memory or more; an entry takes about 100 bytes.
 const WORDS_MOST: u64 = 1 << 18;
 
@@ -153,6 +158,10 @@ impl Tracer {
     /// Follows a process, and all that it starts from now on. `before_exec`: it is a fork of this process that has not executed
     /// its program yet; its accesses to our files do not count.
     pub fn follow(&self, tgid: u32, before_exec: bool) -> Result<()> {
+        // Its first thread: the others are found when they are started.
+        map(&self.object, "clocks")?
+            .update(&tgid.to_ne_bytes(), &[0; CLOCK_BYTES], MapFlags::ANY)
+            .map_err(|e| bpf_error(&format!("keep the clock of process {tgid}"), e))?;
         map(&self.object, "followed")?
             .update(&tgid.to_ne_bytes(), &u32::from(before_exec).to_ne_bytes(), MapFlags::ANY)
             .map_err(|e| bpf_error(&format!("follow process {tgid}"), e))
@@ -199,6 +208,7 @@ fn counters(object: &Object, passed_over: u64) -> Result<Counters> {
         unreadable: total(3)?,
         repeated: total(4)?,
         unkept: 0,
+        timeline: total(5)?,
         passed_over,
     })
 }
@@ -243,12 +253,18 @@ fn choose_programs(open: &mut OpenObject, options: &Options, source: Source, abi
         let name = program.name().to_string_lossy().into_owned();
         let wanted = match name.as_str() {
             "on_syscall_end" => options.lookups,
+            "on_switch" | "on_waking" => keeps_clocks(options),
             LISTING => matches!(options.scope, Scope::Family(_)),
             "enter_splice" | "probe_splice" => abilities.has_splice && source.programs().contains(&name.as_str()),
             other => ALWAYS.contains(&other) || source.programs().contains(&other),
         };
         program.set_autoload(wanted);
     }
+}
+
+/// Whether threads have clocks: only where every followed process is known by its number.
+fn keeps_clocks(options: &Options) -> bool {
+    options.timeline && options.scope == Scope::Processes
 }
 
 fn size_maps(open: &mut OpenObject, options: &Options, source: Source) -> Result<()> {
@@ -290,6 +306,8 @@ fn settings(options: &Options, source: Source, ring_bytes: u64) -> Result<Vec<u8
         mounts::namespace(None)?,
         u32::from(options.added || !source.sees_hits()),
         (ring_bytes / WAKE_SHARE) as u32,
+        if keeps_clocks(options) { (ring_bytes / 2) as u32 } else { 0 },
+        u32::from(objects::has_copies()),
         0,
     ];
     bytes.extend(numbers.map(u32::to_ne_bytes).concat());
@@ -417,6 +435,7 @@ mod tests {
                 ("mount_namespace", mounts::namespace(None).unwrap().into()),
                 ("want_added", 1),
                 ("wake_bytes", 1 << 16),
+                ("has_copies", objects::has_copies().into()),
             ],
         );
         assert_eq!(settings(&options, Source::Tracepoints, 1 << 20).unwrap(), expected);
@@ -425,7 +444,7 @@ mod tests {
     #[test]
     fn counters_have_the_numbers_of_the_enum() {
         let layout = Layout::of("layout_events");
-        let names = ["LOSS_RING", "LOSS_FILES", "LOSS_BUSY", "LOSS_TEXT", "REPEATED"];
-        assert_eq!(names.map(|name| layout.value("loss", name)), [0, 1, 2, 3, 4]);
+        let names = ["LOSS_RING", "LOSS_FILES", "LOSS_BUSY", "LOSS_TEXT", "REPEATED", "LOSS_TIMELINE"];
+        assert_eq!(names.map(|name| layout.value("loss", name)), [0, 1, 2, 3, 4, 5]);
     }
 }

@@ -1,11 +1,12 @@
 //! Derives properties of the device from the recording that was made on it: access time, and whether the device seeks.
 //!
-//! This needs a cold and precise recording. The time between two uses far apart on the disk is then an access of that disk. The
-//! time between two uses close together shows whether distance matters, that is, whether the disk seeks. No test reads are
-//! needed. `rotational` in sysfs is wrong on virtual machines. It is used only if the recording does not show the answer.
+//! A recording with read-ahead has times that were measured after it. Without read-ahead, times of use show the same: the time between two
+//! uses far apart on the disk is an access of that disk, and the time between two uses close together shows whether distance matters, that
+//! is, whether the disk seeks. No test reads are needed. `rotational` in sysfs is wrong on virtual machines. It is used only if the
+//! recording does not show the answer.
 
 use ahead_model::DeviceDescription;
-use ahead_profile::{Precision, Profile};
+use ahead_profile::{DeviceTimes, Profile};
 
 /// One use of a device in the recording.
 #[derive(Clone, Copy, Debug)]
@@ -42,8 +43,8 @@ const HINT: f64 = 0.1;
 /// On a disk that seeks, far uses are slow this many times more often than near ones. On a slow network volume, both are slow.
 const SEEK_RATIO: f64 = 1.5;
 
-/// The properties of the device of these files and metadata (indices into the profile). `None`: the recording is not precise and
-/// cold, or too short. `rotates`: what the kernel reports, if known.
+/// The properties of the device of these files and metadata (indices into the profile). `None`: no times were measured, and the recording
+/// is not cold and without read-ahead, or too short. `rotates`: what the kernel reports, if known.
 ///
 /// ```text
 ///     time      ─u0────────u1───────────────u2──▶     a use is recorded when it begins:
@@ -55,8 +56,10 @@ pub fn description(
     metadata: &[usize],
     rotates: Option<bool>,
 ) -> Option<DeviceDescription> {
-    let recording = &profile.recording;
-    if !recording.cold || recording.precision != Precision::Precise {
+    if let Some(times) = measured(profile, files, metadata) {
+        return Some(from_times(times, rotates));
+    }
+    if !profile.recording.is_without_read_ahead() {
         return None;
     }
     let mut uses: Vec<Use> = uses_of(profile, files, metadata).collect();
@@ -89,6 +92,19 @@ pub fn description(
     Some(like.with_access_ns(access_us.saturating_mul(1000)))
 }
 
+fn measured<'a>(profile: &'a Profile, files: &[usize], metadata: &[usize]) -> Option<&'a DeviceTimes> {
+    let of_file = files.first().map(|index| profile.files[*index].device);
+    let device = of_file.or_else(|| metadata.first().map(|index| profile.metadata[*index].device))?;
+    profile.recording.devices.iter().find(|times| times.device == device)
+}
+
+fn from_times(times: &DeviceTimes, rotates: Option<bool>) -> DeviceDescription {
+    let is_slow = times.far_ns >= SLOW_US * 1000;
+    let seeks = is_slow && (rotates == Some(true) || times.far_ns as f64 >= SEEK_RATIO * times.near_ns as f64);
+    let like = if seeks { DeviceDescription::ROTATING } else { DeviceDescription::FLASH };
+    like.with_access_ns(times.far_ns)
+}
+
 fn slow_share(elapsed_us: &[u64]) -> f64 {
     let slow = elapsed_us.iter().filter(|elapsed| **elapsed >= SLOW_US).count();
     if elapsed_us.is_empty() { 0.0 } else { slow as f64 / elapsed_us.len() as f64 }
@@ -115,7 +131,7 @@ mod tests {
             (files.map(|(at, _)| at).collect(), metadata.map(|(at, _)| at).collect());
         description(profile, &files, &metadata, rotates)
     }
-    use ahead_profile::{Extent, File, Recording};
+    use ahead_profile::{Extent, File, Precision, Recording};
 
     /// A recording of single pages, far and near alternately. Each takes `access_us` of its distance; every other use of each
     /// kind is a hit.
@@ -125,7 +141,14 @@ mod tests {
             let (first_use_us, is_far) = (next_us, index % 2 == 0);
             next_us += if index / 2 % 2 == 0 { access_us(is_far) } else { 20 };
             let physical_bytes = Some(index / 2 * 40_000_000 + (index % 2) * 8192);
-            Extent { offset_bytes: index * 8192, length_bytes: 4096, first_use_us, runs: 1, physical_bytes }
+            Extent {
+                offset_bytes: index * 8192,
+                length_bytes: 4096,
+                first_use_us,
+                runs: 1,
+                physical_bytes,
+                ..Extent::default()
+            }
         });
         let file = File { device: 7, extents: extents.collect(), ..File::default() };
         let recording = Recording { cold: true, precision: Precision::Precise, ..Recording::default() };
@@ -170,6 +193,23 @@ mod tests {
     fn a_solid_state_disk_does_not_seek() {
         let description = of_device(&recording(|far| if far { 110 } else { 60 }), 7, Some(true)).unwrap();
         assert_eq!((description.seeks(), description.access_us()), (false, 110.0));
+    }
+
+    #[test]
+    fn measured_times_are_used_instead_of_times_of_use() {
+        let described = |far_ns, near_ns, rotates| {
+            let mut profile = recording(|_| 60);
+            profile.recording.read_ahead_kb = 128;
+            assert!(of_device(&profile, 7, None).is_none());
+            profile.recording.devices = vec![DeviceTimes { device: 7, far_ns, near_ns }];
+            let description = of_device(&profile, 7, rotates).unwrap();
+            (description.seeks(), description.access_ns)
+        };
+        assert_eq!(described(9_000_000, 300_000, None), (true, 9_000_000));
+        // A network volume, and a rotating disk whose reads nearby miss the buffer.
+        assert_eq!(described(5_000_000, 5_000_000, Some(false)), (false, 5_000_000));
+        assert_eq!(described(9_000_000, 8_000_000, Some(true)), (true, 9_000_000));
+        assert_eq!(described(110_000, 60_000, Some(true)), (false, 110_000));
     }
 
     #[test]

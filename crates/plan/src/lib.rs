@@ -24,21 +24,33 @@
 //! A profile and the descriptions of its devices come in, a plan goes out. This crate must never query the machine: both the
 //! prefetch on a real kernel and the simulator execute the same plan.
 
+pub mod blocks;
 mod bridging;
+mod candidates;
+pub mod causality;
 pub mod current_devices;
 pub mod cut;
+mod event;
 pub mod from_recording;
 pub mod inodes;
+mod orders;
 mod pace;
 pub mod pacing;
 mod samples;
+mod script;
+mod search;
+mod simulator;
 mod spans;
 #[cfg(test)]
 mod tests;
+pub mod window;
 
 use ahead_model::DeviceDescription;
-use ahead_profile::{Extent, Profile};
-use bridging::{Bridging, BridgingRule};
+use ahead_profile::{Extent, Profile, WarmUse};
+use bridging::Bridging;
+use orders::{Sorted, WINDOW_US, by_first_use, by_position, equal_borders};
+pub use script::Program;
+pub use search::{Choice, ChosenOrder, Planned, plan_for};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -72,6 +84,8 @@ pub struct Piece {
     pub first_use_us: u64,
     /// Where it lies on the disk, if that is known.
     pub physical_bytes: Option<u64>,
+    /// Its first use on the program's own timeline; `None`: unknown.
+    pub warm_use: Option<WarmUse>,
 }
 
 impl Piece {
@@ -133,6 +147,8 @@ pub struct LookUp {
     pub inode: u64,
     /// When it was first looked up, microseconds since exec.
     pub first_use_us: u64,
+    /// The same with everything cached; `None`: unknown.
+    pub warm_use_us: Option<u64>,
 }
 
 /// Where the path is in the profile, or which range of inodes stands for several paths.
@@ -178,11 +194,6 @@ impl Step {
     }
 }
 
-/// The lead of metadata over data that was used at the same time, microseconds of device time. A file can be read ahead only
-/// when it is open, and opening it waits for its metadata. The requests queued in between keep the device busy. About one access
-/// of a network volume, five of a solid-state disk.
-const LEAD_US: f64 = 500.0;
-
 /// The steps in order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
@@ -196,6 +207,9 @@ pub struct Plan {
     pub usual_steps: usize,
     /// Number of steps after which the program should start.
     pub head_start_steps: usize,
+    /// Maximum device time of the requests that wait in the queue of the disk, microseconds; `None`: that of the device
+    /// ([`pacing::Pacing`]).
+    pub queue_us: Option<f64>,
     /// Used bytes in the steps.
     pub planned_bytes: u64,
     /// Used bytes left out because of the budget.
@@ -254,7 +268,8 @@ fn disjoint(
         }
         let physical_bytes = extent.physical_bytes.map(|at| at.saturating_add(start - aligned));
         let late = is_late(extent);
-        found.push(Piece { source, range: start..end, late, first_use_us: extent.first_use_us, physical_bytes });
+        let Extent { first_use_us, warm_use, .. } = *extent;
+        found.push(Piece { source, range: start..end, late, first_use_us, physical_bytes, warm_use });
         // The file may end within a page. No other piece follows on that page.
         end_so_far = end.next_multiple_of(page_bytes);
     }
@@ -266,7 +281,7 @@ fn disjoint(
 /// first. `compute_us`: the program's processor time, if known, which can overlap with reading.
 pub fn plan(
     mut pieces: Vec<Piece>,
-    mut lookups: Vec<LookUp>,
+    lookups: Vec<LookUp>,
     device: &DeviceDescription,
     compute_us: Option<f64>,
     budget_bytes: u64,
@@ -274,17 +289,26 @@ pub fn plan(
     pieces.sort_by_key(importance);
     let over_budget_bytes = keep_within(&mut pieces, budget_bytes);
     let planned_bytes = total_bytes(&pieces);
-    let plan = if device.seeks() {
-        lookups.sort_by_key(|lookup| (lookup.inode, lookup.path));
-        let upwards = pace::goes_upwards(&pieces);
-        pace::choose(compute_us, upwards, device, |windows| by_position(pieces.clone(), &lookups, device, windows))
-    } else {
-        lookups.sort_by_key(|lookup| (lookup.first_use_us, lookup.path));
-        let cost_us = |piece: &Piece| device.step_us(piece.bytes());
-        by_first_use(pieces, &lookups, device, &Bridging::of, |pieces| windows_of(pieces, WINDOW_US, cost_us))
-    };
+    let plan = by_rule(&Sorted::new(pieces), lookups, device, compute_us);
     Plan { planned_bytes, over_budget_bytes, ..plan }
 }
+
+/// The plan of the rule for the device.
+fn by_rule(pieces: &Sorted, mut lookups: Vec<LookUp>, device: &DeviceDescription, compute_us: Option<f64>) -> Plan {
+    if device.seeks() {
+        lookups.sort_by_key(|lookup| (lookup.inode, lookup.path));
+        let upwards = pace::goes_upwards(&pieces.pieces);
+        let windows = |windows| by_position(pieces, &lookups, device, &equal_borders(windows));
+        return pace::choose(compute_us, upwards, device, windows);
+    }
+    lookups.sort_by_key(|lookup| (lookup.first_use_us, lookup.path));
+    let cost_us = |piece: &Piece| device.step_us(piece.bytes());
+    by_first_use(pieces, &lookups, device, &Bridging::of, WINDOW_US, cost_us)
+}
+
+/// Length of a window for a machine with little memory, bytes: the 1 MB of Opdenacker's figure 2 (2007). Pages of one window are in memory
+/// before their first use for about the time that the program takes for a window.
+pub const LOW_MEMORY_WINDOW_BYTES: u64 = 1 << 20;
 
 /// As [`plan`], for a machine on which prefetched pages may be evicted before they are used: by first use, also on a disk that
 /// seeks, in windows of [`LOW_MEMORY_WINDOW_BYTES`], and without the gaps between used ranges.
@@ -298,8 +322,9 @@ pub fn plan_for_low_memory(
     let over_budget_bytes = keep_within(&mut pieces, budget_bytes);
     let planned_bytes = total_bytes(&pieces);
     lookups.sort_by_key(|lookup| (lookup.first_use_us, lookup.path));
-    let windows = |pieces| windows_of(pieces, LOW_MEMORY_WINDOW_BYTES as f64, |piece| piece.bytes() as f64);
-    let plan = by_first_use(pieces, &lookups, device, &|_, _| Bridging::NONE, windows);
+    let (pieces, bytes) = (Sorted::new(pieces), |piece: &Piece| piece.bytes() as f64);
+    let window_bytes = LOW_MEMORY_WINDOW_BYTES as f64;
+    let plan = by_first_use(&pieces, &lookups, device, &|_, _| Bridging::NONE, window_bytes, bytes);
     Plan { planned_bytes, over_budget_bytes, ..plan }
 }
 
@@ -336,126 +361,4 @@ fn keep_within(pieces: &mut Vec<Piece>, budget_bytes: u64) -> u64 {
 /// Saturates: the ranges of a hostile profile may sum up to more than 2^64 bytes.
 fn total_bytes<'a>(pieces: impl IntoIterator<Item = &'a Piece>) -> u64 {
     pieces.into_iter().fold(0, |total, piece| total.saturating_add(piece.bytes()))
-}
-
-/// Metadata, lookups, and the data in `windows` windows of about the same device time, each ascending; then the late
-/// pieces, metadata and data.
-fn by_position(pieces: Vec<Piece>, lookups: &[LookUp], device: &DeviceDescription, windows: usize) -> Plan {
-    let (late, usual) = split(pieces, |piece| piece.late);
-    let (metadata, data) = split(usual, |piece| piece.source.is_metadata());
-    let (late_metadata, late_data) = split(late, |piece| piece.source.is_metadata());
-    // By bytes: in a sweep each piece costs its transfer. The seeks between pieces are not divided among them.
-    let sweep_us = |piece: &Piece| device.transfer_us(piece.bytes());
-    let window_us = data.iter().map(sweep_us).sum::<f64>() / windows as f64;
-    let mut in_windows = vec![metadata];
-    in_windows.extend(windows_of(data, window_us, sweep_us));
-    let usual_windows = in_windows.len();
-    in_windows.extend([late_metadata, late_data]);
-    let ascending = |mut spans: Vec<Span>| {
-        spans.sort_by_key(Span::place);
-        spans.into_iter().map(Step::Fetch)
-    };
-    let mut plan = Plan::default();
-    for (index, spans) in spans::form(in_windows, device, &Bridging::of).into_iter().enumerate() {
-        plan.steps.extend(ascending(spans));
-        if index == 0 {
-            plan.steps.extend(lookups.iter().map(Step::from));
-            plan.metadata_steps = plan.steps.len();
-        }
-        if index == 1 {
-            plan.first_window_steps = plan.steps.len();
-        }
-        if index + 1 == usual_windows {
-            plan.usual_steps = plan.steps.len();
-        }
-    }
-    plan
-}
-
-/// Divides pieces by a condition: those that meet it, and the others.
-fn split(pieces: Vec<Piece>, is: impl Fn(&Piece) -> bool) -> (Vec<Piece>, Vec<Piece>) {
-    pieces.into_iter().partition(|piece| is(piece))
-}
-
-fn by_first_use(
-    pieces: Vec<Piece>,
-    lookups: &[LookUp],
-    device: &DeviceDescription,
-    bridging: BridgingRule,
-    divide: impl Fn(Vec<Piece>) -> Vec<Vec<Piece>>,
-) -> Plan {
-    let (late, usual) = split(pieces, |piece| piece.late);
-    let mut windows = divide(usual);
-    let usual_windows = windows.len();
-    windows.extend(divide(late));
-    let begins: Vec<u64> = windows.iter().map(|window| window[0].first_use_us).collect();
-    let mut spans = spans::form(windows, device, bridging).into_iter();
-    let mut lookups = lookups.iter().peekable();
-    let mut ordered: Vec<Step> = Vec::new();
-    for (index, window) in spans.by_ref().take(usual_windows).enumerate() {
-        let mut steps = timed(window);
-        let end_us = begins[..usual_windows].get(index + 1).copied().unwrap_or(u64::MAX);
-        while let Some(lookup) = lookups.next_if(|lookup| lookup.first_use_us < end_us) {
-            steps.push((lookup.first_use_us, lookup.into()));
-        }
-        ordered.extend(in_time(steps));
-    }
-    ordered.extend(lookups.map(Step::from));
-    let mut steps = with_lead(ordered, device);
-    let usual_steps = steps.len();
-    steps.extend(with_lead(spans.flat_map(|window| in_time(timed(window))).collect(), device));
-    Plan { steps, usual_steps, ..Plan::default() }
-}
-
-fn timed(window: Vec<Span>) -> Vec<(u64, Step)> {
-    window.into_iter().map(|span| (span.first_use_us, Step::Fetch(span))).collect()
-}
-
-fn in_time(mut steps: Vec<(u64, Step)>) -> impl Iterator<Item = Step> {
-    steps.sort_by_key(|(first_use_us, step)| (*first_use_us, step.brings_data(), step.place()));
-    steps.into_iter().map(|(_, step)| step)
-}
-
-/// Moves metadata forward by [`LEAD_US`] of the device's time.
-fn with_lead(ordered: Vec<Step>, device: &DeviceDescription) -> Vec<Step> {
-    let mut at_us = 0.0;
-    let mut due: Vec<(f64, Step)> = Vec::with_capacity(ordered.len());
-    for step in ordered {
-        let due_us = if step.brings_data() { at_us } else { at_us - LEAD_US };
-        at_us += step_us(&step, device);
-        due.push((due_us.max(0.0), step));
-    }
-    due.sort_by(|(a_us, a), (b_us, b)| a_us.total_cmp(b_us).then(a.brings_data().cmp(&b.brings_data())));
-    due.into_iter().map(|(_, step)| step).collect()
-}
-
-/// Device time of a step in a full queue, microseconds.
-fn step_us(step: &Step, device: &DeviceDescription) -> f64 {
-    match step {
-        Step::Fetch(span) => device.step_us(span.whole().end - span.whole().start),
-        Step::LookUp(_) | Step::Open(_) | Step::ReadInodes(_) => device.request_us(),
-    }
-}
-
-/// Length of a window in the order of first use, device time, microseconds: ranges within a window may be joined. A longer window
-/// has fewer requests. But if a program reads a large file for minutes, a window must not have all of that file.
-const WINDOW_US: f64 = 2e6;
-
-/// Length of a window for a machine with little memory, bytes: the 1 MB of Opdenacker's figure 2 (2007). Pages of one window are in memory
-/// before their first use for about the time that the program takes for a window.
-pub const LOW_MEMORY_WINDOW_BYTES: u64 = 1 << 20;
-
-/// Cuts pieces, ordered by first use, into windows that cost about `window_us` each. None is empty.
-fn windows_of(pieces: Vec<Piece>, window_us: f64, cost_us: impl Fn(&Piece) -> f64) -> Vec<Vec<Piece>> {
-    let mut windows: Vec<Vec<Piece>> = Vec::new();
-    let mut left_us = 0.0;
-    for piece in pieces {
-        if left_us <= 0.0 || windows.is_empty() {
-            windows.push(Vec::new());
-            left_us = window_us;
-        }
-        left_us -= cost_us(&piece);
-        windows.last_mut().expect("one was just pushed").push(piece);
-    }
-    windows
 }

@@ -40,9 +40,6 @@ const OVERLAPS_ANYWAY: f64 = 0.3;
 /// of a single program (Chromium, 5 s), shorter than the longest head start (`LONGEST_HEAD_START`). Microseconds.
 const LONGEST_SWEEP_US: f64 = 8e6;
 
-/// The head passes smaller gaps by the rotation of the platter, without a seek: one track of a large disk, bytes.
-const TRACK_BYTES: u64 = 1 << 20;
-
 /// Chooses between plans with one window and with several, and sets when the program starts. `compute_us`: the program's
 /// processor time, if known; `upwards`: see [`goes_upwards`].
 pub(super) fn choose(
@@ -93,16 +90,13 @@ pub(super) fn goes_upwards(pieces: &[Piece]) -> bool {
 
 /// Estimated time of the disk for the spans that at least half of the runs used.
 fn sweep_us(plan: &Plan, device: &DeviceDescription) -> f64 {
-    let hop_us = device.hop_ns.unwrap_or(device.access_ns) as f64 / 1e3;
     let mut head = 0;
     let mut total_us = 0.0;
     for span in spans_of(plan) {
         let whole = span.whole();
         let at = span.physical_bytes.unwrap_or(head);
-        total_us += match at.checked_sub(head) {
-            Some(gap) if gap <= TRACK_BYTES => device.transfer_us(gap).min(hop_us),
-            _ => hop_us,
-        };
+        let passed_us = at.checked_sub(head).and_then(|gap| device.pass_us(gap));
+        total_us += passed_us.unwrap_or(device.hop_us());
         total_us += device.transfer_us(whole.end - whole.start);
         head = at.saturating_add(whole.end - whole.start);
     }
@@ -125,6 +119,7 @@ mod tests {
                 late: false,
                 first_use_us: index,
                 physical_bytes,
+                warm_use: None,
             }
         };
         (0..1000).map(piece).collect()
@@ -202,7 +197,7 @@ mod tests {
         let piece = |index: u64| {
             let at = index * 37 % 1000 * 4096;
             let (range, physical_bytes) = (at..at + 4096, Some((1 << 30) + at));
-            Piece { source: Source::File(0), range, late: false, first_use_us: index, physical_bytes }
+            Piece { source: Source::File(0), range, late: false, first_use_us: index, physical_bytes, warm_use: None }
         };
         let plan = plan((0..1000).map(piece).collect(), Vec::new(), &DeviceDescription::ROTATING, None, u64::MAX);
         assert_eq!((plan.steps.len(), plan.head_start_steps), (1, 1));

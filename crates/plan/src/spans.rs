@@ -12,23 +12,25 @@ use crate::bridging::{BridgingRule, largest_gap};
 use crate::{Piece, Span, total_bytes};
 use ahead_model::DeviceDescription;
 
-/// Forms the spans of each window. Every piece is in exactly one span, which belongs to the same window or to an earlier one.
-pub(super) fn form(windows: Vec<Vec<Piece>>, device: &DeviceDescription, rule: BridgingRule) -> Vec<Vec<Span>> {
-    let count = windows.len();
-    let numbered = windows.into_iter().enumerate().flat_map(|(window, all)| all.into_iter().map(move |p| (window, p)));
-    let mut numbered: Vec<(usize, Piece)> = numbered.collect();
-    numbered.sort_unstable_by_key(|(_, piece)| (piece.source, piece.range.start));
-    let mut of_window: Vec<Vec<usize>> = vec![Vec::new(); count];
-    for (index, (window, _)) in numbered.iter().enumerate() {
-        of_window[*window].push(index);
+/// Forms the spans of each window. `pieces`: in the order of source and place; `window_of`: the window of each, below `windows`. Every piece is in
+/// exactly one span, which belongs to the same window or to an earlier one.
+pub(super) fn form(
+    pieces: &[Piece],
+    window_of: &[u32],
+    windows: u32,
+    device: &DeviceDescription,
+    rule: BridgingRule,
+) -> Vec<Vec<Span>> {
+    let mut of_window: Vec<Vec<usize>> = vec![Vec::new(); windows as usize];
+    for (index, window) in window_of.iter().enumerate() {
+        of_window[*window as usize].push(index);
     }
-    let pieces: Vec<Piece> = numbered.into_iter().map(|(_, piece)| piece).collect();
-    let bridging = rule(device, &pieces);
+    let bridging = rule(device, pieces);
     let mut former = Former {
         taken: vec![false; pieces.len()],
         max_gap_bytes: bridging.max_gap_bytes,
-        threshold_bytes: largest_gap(&pieces, &bridging),
-        allowance_bytes: bridging.allowance_bytes(total_bytes(&pieces)),
+        threshold_bytes: largest_gap(pieces, &bridging),
+        allowance_bytes: bridging.allowance_bytes(total_bytes(pieces)),
         by_position: device.seeks(),
         max_span_bytes: if device.seeks() { u64::MAX } else { MAX_SPAN_BYTES },
         pieces,
@@ -36,9 +38,9 @@ pub(super) fn form(windows: Vec<Vec<Piece>>, device: &DeviceDescription, rule: B
     of_window.into_iter().map(|indices| former.window(indices)).collect()
 }
 
-struct Former {
+struct Former<'a> {
     /// All pieces, in order of source and place.
-    pieces: Vec<Piece>,
+    pieces: &'a [Piece],
     /// Pieces that are in a span already.
     taken: Vec<bool>,
     /// Pieces farther apart than this are not joined.
@@ -57,7 +59,7 @@ struct Former {
 /// only briefly. Longer requests save nothing: network volumes count up to this size as one request.
 const MAX_SPAN_BYTES: u64 = 256 << 10;
 
-impl Former {
+impl Former<'_> {
     /// The spans of a window, in the order of its pieces.
     fn window(&mut self, indices: Vec<usize>) -> Vec<Span> {
         let mut spans: Vec<Span> = Vec::new();
@@ -99,20 +101,22 @@ impl Former {
         {
             return false;
         }
-        let left: Vec<usize> = (before + 1..index).filter(|index| !self.taken[*index]).collect();
-        let gap = between - left.iter().map(|index| self.pieces[*index].bytes()).sum::<u64>();
+        let left = (before + 1..index).filter(|index| !self.taken[*index]);
+        let gap = between - left.map(|index| self.pieces[index].bytes()).sum::<u64>();
         if gap > 0 && (gap > self.threshold_bytes || gap > self.allowance_bytes) {
             return false;
         }
         self.allowance_bytes -= gap;
-        for index in left.into_iter().chain([index]) {
+        for index in before + 1..=index {
+            if std::mem::replace(&mut self.taken[index], true) {
+                continue;
+            }
             let piece = &self.pieces[index];
             span.first_use_us = span.first_use_us.min(piece.first_use_us);
             match span.used.last_mut() {
                 Some(last) if last.end == piece.range.start => last.end = piece.range.end,
                 _ => span.used.push(piece.range.clone()),
             }
-            self.taken[index] = true;
         }
         true
     }

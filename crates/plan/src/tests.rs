@@ -4,7 +4,7 @@ use super::*;
 use ahead_profile::{File, Lookup, Metadata, Recording};
 use proptest::prelude::*;
 
-const PAGE: u64 = 4096;
+pub(crate) const PAGE: u64 = 4096;
 
 /// Recorded runs: an extent that one or two of them used is seldom used.
 const RUNS: u32 = 5;
@@ -17,11 +17,12 @@ fn extent() -> impl Strategy<Value = Extent> {
             first_use_us,
             runs,
             physical_bytes,
+            warm_use: None,
         },
     )
 }
 
-fn profile() -> impl Strategy<Value = Profile> {
+pub(crate) fn profile() -> impl Strategy<Value = Profile> {
     let file = (prop::collection::vec(extent(), 0..12), 0..450_000u64, prop::bool::weighted(0.1))
         .prop_map(|(extents, size_bytes, deleted)| File { extents, size_bytes, deleted, ..File::default() });
     let metadata = prop::collection::vec(extent(), 0..12).prop_map(|mut extents| {
@@ -40,11 +41,12 @@ fn profile() -> impl Strategy<Value = Profile> {
     )
 }
 
-fn lookups_of(profile: &Profile) -> Vec<LookUp> {
+pub(crate) fn lookups_of(profile: &Profile) -> Vec<LookUp> {
     let lookup = |(index, l): (usize, &Lookup)| LookUp {
         path: Path::Lookup(index),
         inode: l.inode,
         first_use_us: l.first_use_us,
+        warm_use_us: l.warm_use_us,
     };
     profile.lookups.iter().enumerate().map(lookup).collect()
 }
@@ -57,7 +59,7 @@ const VOLUME: DeviceDescription = DeviceDescription {
     ..DeviceDescription::FLASH
 };
 
-fn device() -> impl Strategy<Value = DeviceDescription> {
+pub(crate) fn device() -> impl Strategy<Value = DeviceDescription> {
     prop::sample::select(vec![DeviceDescription::ROTATING, DeviceDescription::FLASH, VOLUME])
 }
 
@@ -242,7 +244,14 @@ proptest! {
 }
 
 fn piece(start: u64, end: u64, first_use_us: u64) -> Piece {
-    Piece { source: Source::File(0), range: start..end, late: false, first_use_us, physical_bytes: Some(start) }
+    Piece {
+        source: Source::File(0),
+        range: start..end,
+        late: false,
+        first_use_us,
+        physical_bytes: Some(start),
+        warm_use: None,
+    }
 }
 
 #[test]
@@ -287,6 +296,7 @@ fn hostile_extents_neither_panic_nor_reach_beyond() {
             first_use_us: u64::MAX,
             runs: 0,
             physical_bytes: Some(u64::MAX),
+            warm_use: None,
         })
         .collect();
     let file = File { size_bytes: 10_000, extents: extents.clone(), ..File::default() };

@@ -64,6 +64,13 @@ impl Worker {
         Ok(Worker { pidfd, results, messages, received: Vec::new(), keep: Some(keep) })
     }
 
+    /// Sends a number to the worker ([`CancelToken::wait`]), if that does not block. A worker that has ended does not get it.
+    pub fn send(&mut self, number: u32) {
+        // Four bytes fit into a pipe to which nothing else is written.
+        let sent = self.keep.as_mut().map(|keep| keep.write_all(&number.to_ne_bytes()));
+        tracing::trace!("{number} sent to the worker: {sent:?}");
+    }
+
     /// Tells the worker that its work is not needed any more.
     pub fn cancel(&mut self) {
         self.keep = None;
@@ -155,10 +162,13 @@ fn pass_on(bytes: &[u8]) {
 }
 
 impl CancelToken {
-    /// Returns when the worker is cancelled, or the parent has ended.
-    pub fn wait(mut self) {
-        // The parent never writes to the pipe. After an error no cancellation can arrive.
-        let _ = self.0.read(&mut [0]);
+    /// Returns when the worker is cancelled, or the parent has ended. `take` gets the numbers that the parent sends until then.
+    pub fn wait(mut self, mut take: impl FnMut(u32)) {
+        let mut number = [0; 4];
+        // After an error no cancellation can arrive.
+        while self.0.read_exact(&mut number).is_ok() {
+            take(u32::from_ne_bytes(number));
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 
 use crate::error::Invalid;
 use crate::model::{Extent, File, Profile};
+use crate::timeline::{Timeline, WarmUse};
 use memchr::memmem::Finder;
 use std::sync::LazyLock;
 
@@ -25,6 +26,10 @@ pub const MAX_DEVICES: usize = 1 << 12;
 pub const MAX_LOOKUPS: usize = 1 << 22;
 /// Maximum number of milestones.
 pub const MAX_MILESTONES: usize = 1 << 20;
+/// Maximum number of threads of a timeline: twice the default limit of threads of a machine with 2 GiB (`threads-max`).
+pub const MAX_THREADS: usize = 1 << 16;
+/// Maximum number of wake-ups of a timeline.
+pub const MAX_WAKEUPS: usize = 1 << 20;
 /// Maximum number of arguments of the command.
 pub const MAX_ARGUMENTS: usize = 1 << 17;
 /// Largest offset, size, time and count: the maximum of the kernel's `loff_t`.
@@ -53,7 +58,8 @@ pub fn check_path(path: &[u8]) -> Result<(), &'static str> {
 /// Checks all rules. Errors: the first one that the profile breaks.
 pub fn check(profile: &Profile) -> Result<(), Invalid> {
     check_recording(profile)?;
-    let mut totals = Totals { runs: profile.recording.runs, extents: 0, bytes: 0 };
+    let threads = profile.timeline.as_ref().map_or(0, |timeline| timeline.threads.len());
+    let mut totals = Totals { runs: profile.recording.runs, threads, extents: 0, bytes: 0 };
     at_most(profile.files.len(), MAX_FILES, || "files".into())?;
     for (index, file) in profile.files.iter().enumerate() {
         check_file(file, index, &mut totals)?;
@@ -70,11 +76,39 @@ pub fn check(profile: &Profile) -> Result<(), Invalid> {
     for (index, lookup) in profile.lookups.iter().enumerate() {
         check_path(&lookup.path).map_err(|reason| invalid(format!("lookups[{index}].path"), reason))?;
         number(lookup.first_use_us, || format!("lookups[{index}].first_use_us"))?;
+        number(lookup.warm_use_us.unwrap_or(0), || format!("lookups[{index}].warm_use_us"))?;
     }
     at_most(profile.milestones.len(), MAX_MILESTONES, || "milestones".into())?;
     for (index, milestone) in profile.milestones.iter().enumerate() {
         path_or_empty(&milestone.path, || format!("milestones[{index}].path"))?;
         number(milestone.time_us, || format!("milestones[{index}].time_us"))?;
+        number(milestone.warm_us.unwrap_or(0), || format!("milestones[{index}].warm_us"))?;
+    }
+    profile.timeline.as_deref().map_or(Ok(()), check_timeline)
+}
+
+/// Threads and wake-ups refer to threads that exist. Whether their times contradict each other is not checked: `plan` then treats the
+/// order as unknown.
+fn check_timeline(timeline: &Timeline) -> Result<(), Invalid> {
+    number(timeline.warm_us, || "timeline.warm_us".into())?;
+    at_most(timeline.threads.len(), MAX_THREADS, || "timeline.threads".into())?;
+    for (index, thread) in timeline.threads.iter().enumerate() {
+        let place = || format!("timeline.threads[{index}]");
+        if thread.parent.is_some_and(|parent| parent as usize >= index) {
+            return Err(invalid(place(), "a thread that is started later cannot start it"));
+        }
+        number(thread.parent_cpu_us, place)?;
+        number(thread.cpu_us, place)?;
+    }
+    at_most(timeline.wakeups.len(), MAX_WAKEUPS, || "timeline.wakeups".into())?;
+    for (index, wakeup) in timeline.wakeups.iter().enumerate() {
+        let place = || format!("timeline.wakeups[{index}]");
+        let is_thread = |thread: u32| (thread as usize) < timeline.threads.len();
+        if !is_thread(wakeup.by) || !is_thread(wakeup.woken) {
+            return Err(invalid(place(), "there is no such thread"));
+        }
+        number(wakeup.by_cpu_us, place)?;
+        number(wakeup.woken_cpu_us, place)?;
     }
     Ok(())
 }
@@ -82,6 +116,7 @@ pub fn check(profile: &Profile) -> Result<(), Invalid> {
 /// Counts over all files and devices.
 struct Totals {
     runs: u32,
+    threads: usize,
     extents: usize,
     bytes: u64,
 }
@@ -105,6 +140,11 @@ fn check_recording(profile: &Profile) -> Result<(), Invalid> {
     number(recording.duration_us, || place("duration_us"))?;
     number(recording.read_ahead_kb, || place("read_ahead_kb"))?;
     number(recording.cpu_us, || place("cpu_us"))?;
+    at_most(recording.devices.len(), MAX_DEVICES, || place("devices"))?;
+    for (index, times) in recording.devices.iter().enumerate() {
+        number(times.far_ns, || format!("recording.devices[{index}].far_ns"))?;
+        number(times.near_ns, || format!("recording.devices[{index}].near_ns"))?;
+    }
     if recording.runs == 0 {
         return Err(invalid(place("runs"), "a profile has at least one run"));
     }
@@ -127,7 +167,7 @@ fn check_extents(extents: &[Extent], place: impl Fn() -> String, totals: &mut To
     totals.extents += extents.len();
     at_most(totals.extents, MAX_EXTENTS, &place)?;
     for (index, extent) in extents.iter().enumerate() {
-        check_extent(extent, totals.runs).map_err(|reason| invalid(format!("{}[{index}]", place()), reason))?;
+        check_extent(extent, totals).map_err(|reason| invalid(format!("{}[{index}]", place()), reason))?;
         totals.bytes = totals.bytes.saturating_add(extent.length_bytes);
         if totals.bytes > MAX_NUMBER {
             return Err(invalid(format!("{}[{index}]", place()), "the total length of all extents exceeds 2^63 bytes"));
@@ -152,7 +192,7 @@ fn check_overlap(extents: &[Extent], place: impl Fn() -> String) -> Result<(), I
     Ok(())
 }
 
-fn check_extent(extent: &Extent, runs: u32) -> Result<(), &'static str> {
+fn check_extent(extent: &Extent, totals: &Totals) -> Result<(), &'static str> {
     let end = extent.offset_bytes.checked_add(extent.length_bytes);
     if extent.length_bytes == 0 {
         Err("its length is 0")
@@ -160,11 +200,17 @@ fn check_extent(extent: &Extent, runs: u32) -> Result<(), &'static str> {
         Err("it ends beyond 2^63 bytes")
     } else if extent.first_use_us > MAX_NUMBER || extent.physical_bytes.is_some_and(|at| at > MAX_NUMBER) {
         Err("its time or position is beyond 2^63")
-    } else if extent.runs == 0 || extent.runs > runs {
+    } else if extent.runs == 0 || extent.runs > totals.runs {
         Err("its number of runs is not between 1 and the runs of the recording")
+    } else if extent.warm_use.is_some_and(|warm_use| !is_on_timeline(&warm_use, totals.threads)) {
+        Err("its use is not on the timeline")
     } else {
         Ok(())
     }
+}
+
+fn is_on_timeline(warm_use: &WarmUse, threads: usize) -> bool {
+    (warm_use.thread as usize) < threads && warm_use.time_us.max(warm_use.cpu_us) <= MAX_NUMBER
 }
 
 fn path_or_empty(path: &[u8], place: impl FnOnce() -> String) -> Result<(), Invalid> {

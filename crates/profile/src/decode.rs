@@ -4,18 +4,23 @@ use crate::check::{self, check};
 use crate::error::DecodeError;
 use crate::header;
 use crate::model::{
-    ContentCheck, Extent, File, Lookup, MAX_PIECES, Metadata, Milestone, MilestoneKind, Precision, Profile, Recording,
+    ContentCheck, DeviceTimes, Extent, File, Lookup, MAX_PIECES, Metadata, Milestone, MilestoneKind, Precision,
+    Profile, Recording,
 };
 use crate::reader::{Reader, Result};
+use crate::timeline::{Thread, Timeline, TimelineSource, Wakeup, WarmUse};
 use bytes::Bytes;
 
 // The smallest encodings of a record, in bytes: one for the array's head and one for each field. They limit the allocation for a
 // claimed number of entries.
 const SMALLEST_FILE: usize = 1 + 10;
+const SMALLEST_TIMES: usize = 1 + 3;
 const SMALLEST_EXTENT: usize = 1 + 5;
 const SMALLEST_METADATA: usize = 1 + 5;
 const SMALLEST_LOOKUP: usize = 1 + 5;
 const SMALLEST_MILESTONE: usize = 1 + 3;
+const SMALLEST_THREAD: usize = 1 + 3;
+const SMALLEST_WAKEUP: usize = 1 + 4;
 
 /// Decodes a whole file (header and body).
 ///
@@ -31,8 +36,9 @@ pub fn decode_shared(bytes: &Bytes) -> std::result::Result<Profile, DecodeError>
     let mut reader = Reader::new(header::unwrap(bytes)?);
     let mut profile = Profile::default();
     let mut extents_left = check::MAX_EXTENTS;
-    let keys = ["recording", "files", "metadata", "lookups", "milestones"];
-    reader.map(&keys, |reader, key| {
+    // Older profiles, and those of an observer without clocks, have no timeline.
+    let keys = ["recording", "files", "metadata", "lookups", "milestones", "timeline"];
+    reader.map_with_optional(&keys, keys.len() - 1, |reader, key| {
         match key {
             0 => profile.recording = recording(reader)?,
             1 => {
@@ -44,7 +50,8 @@ pub fn decode_shared(bytes: &Bytes) -> std::result::Result<Profile, DecodeError>
                     reader.list(check::MAX_DEVICES, SMALLEST_METADATA, |reader| metadata(reader, &mut extents_left))?
             }
             3 => profile.lookups = reader.list(check::MAX_LOOKUPS, SMALLEST_LOOKUP, |reader| lookup(reader, bytes))?,
-            _ => profile.milestones = reader.list(check::MAX_MILESTONES, SMALLEST_MILESTONE, milestone)?,
+            4 => profile.milestones = reader.list(check::MAX_MILESTONES, SMALLEST_MILESTONE, milestone)?,
+            _ => profile.timeline = Some(Box::new(timeline(reader)?)),
         }
         Ok(())
     })?;
@@ -72,8 +79,10 @@ fn recording(reader: &mut Reader) -> Result<Recording> {
         "cpu_us",
         // Older profiles, and those of the whole machine, do not have it.
         "root",
+        // Older profiles, and those without measured times, do not have it.
+        "devices",
     ];
-    reader.map_with_optional(&keys, keys.len() - 1, |reader, key| {
+    reader.map_with_optional(&keys, keys.len() - 2, |reader, key| {
         match keys[key] {
             "command" => {
                 recording.command = reader.list(check::MAX_ARGUMENTS, 1, |reader| {
@@ -93,11 +102,22 @@ fn recording(reader: &mut Reader) -> Result<Recording> {
             "duration_us" => recording.duration_us = reader.number()?,
             "read_ahead_kb" => recording.read_ahead_kb = reader.number()?,
             "cpu_us" => recording.cpu_us = reader.number()?,
-            _ => recording.root = path(reader)?,
+            "root" => recording.root = path(reader)?,
+            _ => recording.devices = reader.list(check::MAX_DEVICES, SMALLEST_TIMES, device_times)?,
         }
         Ok(())
     })?;
     Ok(recording)
+}
+
+fn device_times(reader: &mut Reader) -> Result<DeviceTimes> {
+    reader.record(3, |reader| {
+        Ok(DeviceTimes {
+            device: reader.named("device", Reader::number)?,
+            far_ns: reader.named("far_ns", Reader::number)?,
+            near_ns: reader.named("near_ns", Reader::number)?,
+        })
+    })
 }
 
 fn precision(reader: &mut Reader) -> Result<Precision> {
@@ -167,35 +187,106 @@ fn extents(reader: &mut Reader, left: &mut usize) -> Result<Vec<Extent>> {
 }
 
 fn extent(reader: &mut Reader) -> Result<Extent> {
-    reader.record(5, |reader| {
+    let fields = |reader: &mut Reader| {
         Ok(Extent {
             offset_bytes: reader.named("offset_bytes", Reader::number)?,
             length_bytes: reader.named("length_bytes", Reader::number)?,
             first_use_us: reader.named("first_use_us", Reader::number)?,
             runs: reader.named("runs", Reader::number_u32)?,
             physical_bytes: reader.named("physical_bytes", |reader| reader.optional(Reader::number))?,
+            warm_use: None,
         })
+    };
+    reader.record_with_optional(5, fields, |reader, extent, number| {
+        let warm_use = || WarmUse::default();
+        match number {
+            0 => extent.warm_use.get_or_insert_with(warm_use).time_us = reader.named("warm_use_us", Reader::number)?,
+            1 => extent.warm_use.get_or_insert_with(warm_use).thread = reader.named("thread", Reader::number_u32)?,
+            2 => extent.warm_use.get_or_insert_with(warm_use).cpu_us = reader.named("cpu_us", Reader::number)?,
+            _ => reader.skip()?,
+        }
+        Ok(())
     })
 }
 
 fn lookup(reader: &mut Reader, all: &Bytes) -> Result<Lookup> {
-    reader.record(5, |reader| {
+    let fields = |reader: &mut Reader| {
         Ok(Lookup {
             path: reader.named("path", |reader| reader.bytes(check::MAX_PATH_BYTES).map(|path| all.slice_ref(path)))?,
             inode: reader.named("inode", Reader::number)?,
             device: reader.named("device", Reader::number)?,
             listed: reader.named("listed", Reader::flag)?,
             first_use_us: reader.named("first_use_us", Reader::number)?,
+            warm_use_us: None,
         })
+    };
+    reader.record_with_optional(5, fields, |reader, lookup, number| {
+        match number {
+            0 => lookup.warm_use_us = Some(reader.named("warm_use_us", Reader::number)?),
+            _ => reader.skip()?,
+        }
+        Ok(())
     })
 }
 
 fn milestone(reader: &mut Reader) -> Result<Milestone> {
-    reader.record(3, |reader| {
+    let fields = |reader: &mut Reader| {
         Ok(Milestone {
             time_us: reader.named("time_us", Reader::number)?,
             kind: reader.named("kind", milestone_kind)?,
             path: reader.named("path", path)?,
+            warm_us: None,
+        })
+    };
+    reader.record_with_optional(3, fields, |reader, milestone, number| {
+        match number {
+            0 => milestone.warm_us = Some(reader.named("warm_us", Reader::number)?),
+            _ => reader.skip()?,
+        }
+        Ok(())
+    })
+}
+
+fn timeline(reader: &mut Reader) -> Result<Timeline> {
+    let mut timeline = Timeline::default();
+    reader.map(&["source", "warm_us", "threads", "wakeups"], |reader, key| {
+        match key {
+            0 => timeline.source = timeline_source(reader)?,
+            1 => timeline.warm_us = reader.number()?,
+            2 => timeline.threads = reader.list(check::MAX_THREADS, SMALLEST_THREAD, thread)?,
+            _ => timeline.wakeups = reader.list(check::MAX_WAKEUPS, SMALLEST_WAKEUP, wakeup)?,
+        }
+        Ok(())
+    })?;
+    Ok(timeline)
+}
+
+fn timeline_source(reader: &mut Reader) -> Result<TimelineSource> {
+    let start = reader.position();
+    match reader.text(check::MAX_TEXT_BYTES)? {
+        "processor_clocks" => Ok(TimelineSource::ProcessorClocks),
+        "warm_run" => Ok(TimelineSource::WarmRun),
+        _ => Reader::fault(start, "neither processor_clocks nor warm_run"),
+    }
+}
+
+fn thread(reader: &mut Reader) -> Result<Thread> {
+    reader.record(3, |reader| {
+        Ok(Thread {
+            parent: reader.named("parent", |reader| reader.optional(Reader::number_u32))?,
+            parent_cpu_us: reader.named("parent_cpu_us", Reader::number)?,
+            cpu_us: reader.named("cpu_us", Reader::number)?,
+        })
+    })
+}
+
+fn wakeup(reader: &mut Reader) -> Result<Wakeup> {
+    reader.record(4, |reader| {
+        Ok(Wakeup {
+            by: reader.named("by", Reader::number_u32)?,
+            by_cpu_us: reader.named("by_cpu_us", Reader::number)?,
+            woken: reader.named("woken", Reader::number_u32)?,
+            woken_cpu_us: reader.named("woken_cpu_us", Reader::number)?,
         })
     })
 }

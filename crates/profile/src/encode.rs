@@ -11,6 +11,7 @@ use crate::layout::MAX_FILE_BYTES;
 use crate::model::{
     ContentCheck, Extent, File, Lookup, Metadata, Milestone, MilestoneKind, Precision, Profile, Recording,
 };
+use crate::timeline::{Thread, Timeline, TimelineSource, Wakeup, WarmUse};
 
 /// The bytes of the file: header and body.
 ///
@@ -18,7 +19,7 @@ use crate::model::{
 pub fn encode(profile: &Profile) -> Result<Vec<u8>, SaveError> {
     check(profile)?;
     let mut out = Writer::default();
-    out.map(5);
+    out.map(5 + usize::from(profile.timeline.is_some()));
     out.key("recording");
     write_recording(&mut out, &profile.recording);
     out.key("files");
@@ -29,6 +30,10 @@ pub fn encode(profile: &Profile) -> Result<Vec<u8>, SaveError> {
     out.list(&profile.lookups, write_lookup);
     out.key("milestones");
     out.list(&profile.milestones, write_milestone);
+    if let Some(timeline) = &profile.timeline {
+        out.key("timeline");
+        write_timeline(&mut out, timeline);
+    }
     let bytes = header::wrap(&out.0);
     if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(SaveError::TooLarge { bytes: bytes.len() as u64, limit: MAX_FILE_BYTES });
@@ -38,7 +43,8 @@ pub fn encode(profile: &Profile) -> Result<Vec<u8>, SaveError> {
 
 fn write_recording(out: &mut Writer, recording: &Recording) {
     let has_root = !recording.root.is_empty();
-    out.map(14 + usize::from(has_root));
+    let has_devices = !recording.devices.is_empty();
+    out.map(14 + usize::from(has_root) + usize::from(has_devices));
     out.key("command");
     out.list(&recording.command, |out, argument| out.bytes(argument));
     out.key("directory");
@@ -74,6 +80,13 @@ fn write_recording(out: &mut Writer, recording: &Recording) {
         out.key("root");
         out.bytes(&recording.root);
     }
+    if has_devices {
+        out.key("devices");
+        out.list(&recording.devices, |out, times| {
+            out.array(3);
+            [times.device, times.far_ns, times.near_ns].into_iter().for_each(|number| out.number(number));
+        });
+    }
 }
 
 fn write_file(out: &mut Writer, file: &File) {
@@ -100,12 +113,17 @@ fn write_file(out: &mut Writer, file: &File) {
 }
 
 fn write_extent(out: &mut Writer, extent: &Extent) {
-    out.array(5);
+    out.array(if extent.warm_use.is_some() { 8 } else { 5 });
     out.number(extent.offset_bytes);
     out.number(extent.length_bytes);
     out.number(extent.first_use_us);
     out.number(extent.runs.into());
     out.optional(extent.physical_bytes, Writer::number);
+    if let Some(WarmUse { time_us, thread, cpu_us }) = extent.warm_use {
+        out.number(time_us);
+        out.number(thread.into());
+        out.number(cpu_us);
+    }
 }
 
 fn write_metadata(out: &mut Writer, metadata: &Metadata) {
@@ -118,16 +136,19 @@ fn write_metadata(out: &mut Writer, metadata: &Metadata) {
 }
 
 fn write_lookup(out: &mut Writer, lookup: &Lookup) {
-    out.array(5);
+    out.array(5 + usize::from(lookup.warm_use_us.is_some()));
     out.bytes(&lookup.path);
     out.number(lookup.inode);
     out.number(lookup.device);
     out.flag(lookup.listed);
     out.number(lookup.first_use_us);
+    if let Some(warm_use_us) = lookup.warm_use_us {
+        out.number(warm_use_us);
+    }
 }
 
 fn write_milestone(out: &mut Writer, milestone: &Milestone) {
-    out.array(3);
+    out.array(3 + usize::from(milestone.warm_us.is_some()));
     out.number(milestone.time_us);
     out.number(match milestone.kind {
         MilestoneKind::Exec => 0,
@@ -135,6 +156,35 @@ fn write_milestone(out: &mut Writer, milestone: &Milestone) {
         MilestoneKind::Ready => 2,
     });
     out.bytes(&milestone.path);
+    if let Some(warm_us) = milestone.warm_us {
+        out.number(warm_us);
+    }
+}
+
+fn write_timeline(out: &mut Writer, timeline: &Timeline) {
+    out.map(4);
+    out.key("source");
+    out.text(match timeline.source {
+        TimelineSource::ProcessorClocks => "processor_clocks",
+        TimelineSource::WarmRun => "warm_run",
+    });
+    out.key("warm_us");
+    out.number(timeline.warm_us);
+    out.key("threads");
+    out.list(&timeline.threads, |out, Thread { parent, parent_cpu_us, cpu_us }| {
+        out.array(3);
+        out.optional(*parent, |out, parent| out.number(parent.into()));
+        out.number(*parent_cpu_us);
+        out.number(*cpu_us);
+    });
+    out.key("wakeups");
+    out.list(&timeline.wakeups, |out, Wakeup { by, by_cpu_us, woken, woken_cpu_us }| {
+        out.array(4);
+        out.number((*by).into());
+        out.number(*by_cpu_us);
+        out.number((*woken).into());
+        out.number(*woken_cpu_us);
+    });
 }
 
 /// Appends CBOR items to memory.

@@ -3,6 +3,7 @@
 use crate::check::{MAX_DEVICES, MAX_EXTENTS, MAX_FILES, MAX_LOOKUPS, MAX_MILESTONES};
 use crate::layout::MAX_FILE_BYTES;
 use crate::model::{Extent, File, Lookup, Metadata, Milestone, Profile, Recording};
+use crate::timeline::Timeline;
 
 /// Size of the header, the names of the maps and the numbers that occur once.
 const ONCE_BYTES: usize = 64 << 10;
@@ -16,6 +17,9 @@ pub fn fit(profile: &mut Profile) -> u64 {
 fn fit_within(profile: &mut Profile, most_bytes: usize) -> u64 {
     let once_bytes = ONCE_BYTES.min(most_bytes / 2) + recording_bytes(&profile.recording);
     let mut room = Room { bytes: most_bytes.saturating_sub(once_bytes), extents: MAX_EXTENTS };
+    if profile.timeline.as_ref().is_some_and(|timeline| !room.take(timeline_bytes(timeline), 0)) {
+        profile.remove_timeline();
+    }
     let mut cut = 0;
     cut += keep(&mut profile.files, MAX_FILES, |file| room.take(file_bytes(file), file.extents.len()));
     cut += keep(&mut profile.metadata, MAX_DEVICES, |device| room.take(device_bytes(device), device.extents.len()));
@@ -70,17 +74,23 @@ fn numbers_bytes<const N: usize>(numbers: [u64; N]) -> usize {
     numbers.into_iter().map(head_bytes).sum()
 }
 
+/// An entry of [`Recording::devices`]: three numbers, each with a head.
+const TIMES_BYTES: usize = 1 + 3 * 9;
+
 fn recording_bytes(recording: &Recording) -> usize {
     let texts = [&recording.kernel, &recording.machine, &recording.source];
     let paths = text_bytes(&recording.directory) + text_bytes(&recording.root);
     let texts = texts.iter().map(|text| text_bytes(text.as_bytes())).sum::<usize>() + paths;
-    texts + recording.command.iter().map(|argument| text_bytes(argument)).sum::<usize>()
+    texts
+        + recording.devices.len() * TIMES_BYTES
+        + recording.command.iter().map(|argument| text_bytes(argument)).sum::<usize>()
 }
 
 fn extents_bytes(extents: &[Extent]) -> usize {
     let bytes = |extent: &Extent| {
-        let Extent { offset_bytes, length_bytes, first_use_us, runs, physical_bytes } = *extent;
-        1 + numbers_bytes([offset_bytes, length_bytes, first_use_us, runs.into(), physical_bytes.unwrap_or(0)])
+        let Extent { offset_bytes, length_bytes, first_use_us, runs, physical_bytes, warm_use } = *extent;
+        let warm = warm_use.map_or(0, |warm| numbers_bytes([warm.time_us, warm.thread.into(), warm.cpu_us]));
+        1 + warm + numbers_bytes([offset_bytes, length_bytes, first_use_us, runs.into(), physical_bytes.unwrap_or(0)])
     };
     head_bytes(extents.len() as u64) + extents.iter().map(bytes).sum::<usize>()
 }
@@ -104,11 +114,19 @@ fn device_bytes(metadata: &Metadata) -> usize {
 }
 
 fn lookup_bytes(lookup: &Lookup) -> usize {
-    2 + text_bytes(&lookup.path) + numbers_bytes([lookup.inode, lookup.device, lookup.first_use_us])
+    let warm_bytes = lookup.warm_use_us.map_or(0, head_bytes);
+    2 + warm_bytes + text_bytes(&lookup.path) + numbers_bytes([lookup.inode, lookup.device, lookup.first_use_us])
 }
 
 fn milestone_bytes(milestone: &Milestone) -> usize {
-    2 + head_bytes(milestone.time_us) + text_bytes(&milestone.path)
+    2 + head_bytes(milestone.time_us) + text_bytes(&milestone.path) + milestone.warm_us.map_or(0, head_bytes)
+}
+
+/// Threads and wake-ups are small records of numbers: their largest encodings.
+fn timeline_bytes(timeline: &Timeline) -> usize {
+    const THREAD_BYTES: usize = 1 + 5 + 9 + 9;
+    const WAKEUP_BYTES: usize = 1 + 5 + 9 + 5 + 9;
+    timeline.threads.len() * THREAD_BYTES + timeline.wakeups.len() * WAKEUP_BYTES
 }
 
 #[cfg(test)]
@@ -132,6 +150,7 @@ mod tests {
             lookups: (0..lookups).map(lookup).collect(),
             metadata: vec![Metadata { extents: vec![extent], ..Metadata::default() }],
             milestones: vec![Milestone { path: b"/m".to_vec(), ..Milestone::default() }],
+            timeline: None,
         }
     }
 

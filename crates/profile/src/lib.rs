@@ -26,8 +26,9 @@ mod model;
 mod reader;
 mod replacement;
 mod rooted;
+mod timeline;
 
-pub use check::{MAX_EXTENTS, MAX_FILES, MAX_PATH_BYTES, check, check_path};
+pub use check::{MAX_EXTENTS, MAX_FILES, MAX_PATH_BYTES, MAX_THREADS, MAX_WAKEUPS, check, check_path};
 pub use decode::decode;
 pub use encode::encode;
 pub use error::{DecodeError, Invalid, LoadError, SaveError};
@@ -38,3 +39,4 @@ pub use merge::{Position, join_extents, merge};
 pub use model::*;
 pub use replacement::Replacement;
 pub use rooted::{Outside, relative_to};
+pub use timeline::{Thread, Timeline, TimelineSource, Wakeup, WarmUse};

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! For each byte the profile keeps how many runs used it, and the median of their times. Bytes that only a minority of the runs
-//! used sort after all others. Otherwise a page that one of a hundred runs needed early would be fetched before the pages that
+//! used sort after all others. The timeline is that of the latest run that has one: threads of different runs are not the same.
+//! Otherwise a page that one of a hundred runs needed early would be fetched before the pages that
 //! every run needs.
 //!
 //! Merging must never count a byte twice, add one, or hide a loss.
@@ -34,12 +35,15 @@ pub fn merge(mut profiles: Vec<Profile>) -> Profile {
     sorting::sort_by_key(&mut profiles, |profile| profile.recording.created_unix_s);
     let Some(latest) = profiles.last() else { return Profile::default() };
     let recording = merge_recordings(&profiles, &latest.recording);
+    let timeline = profiles.iter().rposition(|profile| profile.timeline.is_some());
+    profiles.iter_mut().enumerate().filter(|(at, _)| Some(*at) != timeline).for_each(|(_, p)| p.remove_timeline());
     let total_runs = recording.runs;
     Profile {
         files: merge_files(&profiles, total_runs),
         metadata: merge_metadata(&profiles, total_runs),
         lookups: merge_lookups(&profiles),
         milestones: merge_milestones(&profiles, total_runs),
+        timeline: profiles.iter().find_map(|profile| profile.timeline.clone()),
         recording,
     }
 }
@@ -175,6 +179,7 @@ fn merge_lookups(profiles: &[Profile]) -> Vec<Lookup> {
             Lookup {
                 first_use_us: ranges::median(times),
                 listed: all.iter().any(|(_, lookup)| lookup.listed),
+                warm_use_us: all.iter().rev().find_map(|(_, lookup)| lookup.warm_use_us),
                 ..latest.clone()
             }
         })
@@ -188,20 +193,26 @@ fn merge_lookups(profiles: &[Profile]) -> Vec<Lookup> {
 fn merge_milestones(profiles: &[Profile], total_runs: u32) -> Vec<Milestone> {
     /// Times of the event, each with the number of runs.
     type Times = Vec<(u64, u32)>;
-    let mut events: BTreeMap<(&PathBytes, MilestoneKind, u32), Times> = BTreeMap::new();
+    let mut events: BTreeMap<(&PathBytes, MilestoneKind, u32), (Times, Option<u64>)> = BTreeMap::new();
     for profile in profiles {
         let mut occurrences: HashMap<(&PathBytes, MilestoneKind), u32> = HashMap::new();
         for milestone in &profile.milestones {
             let nth = occurrences.entry((&milestone.path, milestone.kind)).or_default();
-            let times = events.entry((&milestone.path, milestone.kind, *nth)).or_default();
+            let (times, warm_us) = events.entry((&milestone.path, milestone.kind, *nth)).or_default();
             times.push((milestone.time_us, profile.recording.runs));
+            *warm_us = milestone.warm_us.or(*warm_us);
             *nth += 1;
         }
     }
     let mut milestones: Vec<Milestone> = events
         .into_iter()
-        .filter(|(_, times)| times.iter().map(|(_, runs)| u64::from(*runs)).sum::<u64>() * 2 >= u64::from(total_runs))
-        .map(|((path, kind, _), times)| Milestone { time_us: ranges::median(times), kind, path: path.clone() })
+        .filter(|(_, (times, _))| {
+            times.iter().map(|(_, runs)| u64::from(*runs)).sum::<u64>() * 2 >= u64::from(total_runs)
+        })
+        .map(|((path, kind, _), (times, warm_us))| {
+            let (time_us, path) = (ranges::median(times), path.clone());
+            Milestone { time_us, kind, path, warm_us }
+        })
         .collect();
     sorting::sort_by_key(&mut milestones, |milestone| milestone.time_us);
     milestones

@@ -1,5 +1,6 @@
 //! The types of a profile. Offsets and lengths are in bytes, times in microseconds since the program's exec.
 
+use crate::timeline::{Timeline, WarmUse};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +21,9 @@ pub struct Profile {
     pub lookups: Vec<Lookup>,
     /// Events that show the progress of the program, in order of time.
     pub milestones: Vec<Milestone>,
+    /// The program's own timeline, without waits for the disk. `None`: unknown, as without BPF.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeline: Option<Box<Timeline>>,
 }
 
 /// How a profile was recorded.
@@ -51,18 +55,41 @@ pub struct Recording {
     pub duration_us: u64,
     /// Processor time (user and system) of the program and its descendants in the last run; 0: unknown.
     pub cpu_us: u64,
-    /// `read_ahead_kb` of the devices while recording (0 in a precise recording).
+    /// `read_ahead_kb` of the devices while recording (0 where read-ahead was switched off).
     pub read_ahead_kb: u64,
     /// The directory below which the files were when recorded, of an image or a container: all paths are relative to it, with a leading
     /// slash. Empty: the root directory of the machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub root: PathBytes,
+    /// Access times of the devices, measured after a cold recording with read-ahead. Without read-ahead, the times of first use show them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<DeviceTimes>,
+}
+
+/// Access times of a device, medians of single reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceTimes {
+    /// Device number of the superblock, as [`File::device`].
+    pub device: u64,
+    /// Time of a small read far from the one before, nanoseconds.
+    pub far_ns: u64,
+    /// Time of a small read a little after the one before, nanoseconds.
+    pub near_ns: u64,
+}
+
+impl Recording {
+    /// Whether each page was read by itself, when it was used: a cold recording with read-ahead off. Then times between uses are times of
+    /// the device.
+    pub fn is_without_read_ahead(&self) -> bool {
+        self.cold && self.precision == Precision::Precise && self.read_ahead_kb == 0
+    }
 }
 
 /// Whether the extents of a profile are exact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Precision {
-    /// Recorded cold, with the read-ahead of every device involved at 0: the extents are exactly the pages used.
+    /// Recorded cold, with the read-ahead of every device involved at 0, or with one page for each fault and with accesses to cached pages:
+    /// the extents are exactly the pages used.
     Precise,
     /// Read-ahead or fault-around were enabled: the extents contain the pages used, and some others.
     #[default]
@@ -131,6 +158,9 @@ pub struct Extent {
     /// Position of its first byte on the block device when recorded, if the file system reports it (FIEMAP). Only for ordering: a
     /// wrong value costs time, never correctness.
     pub physical_bytes: Option<u64>,
+    /// The first use on the program's own timeline; `None`: unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm_use: Option<WarmUse>,
 }
 
 /// Metadata blocks of one block device, from the page cache of the device.
@@ -161,6 +191,9 @@ pub struct Lookup {
     pub listed: bool,
     /// First lookup since exec.
     pub first_use_us: u64,
+    /// The same with everything cached; `None`: unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm_use_us: Option<u64>,
 }
 
 /// An event that shows the progress of the program.
@@ -172,6 +205,9 @@ pub struct Milestone {
     pub kind: MilestoneKind,
     /// The file.
     pub path: PathBytes,
+    /// Time since exec with everything cached; `None`: unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm_us: Option<u64>,
 }
 
 /// Kinds of milestones.
@@ -219,6 +255,13 @@ impl File {
 }
 
 impl Profile {
+    /// Removes the timeline, and the uses that refer to its threads. Times with everything cached stay where they refer to none.
+    pub fn remove_timeline(&mut self) {
+        self.timeline = None;
+        let files = self.files.iter_mut().flat_map(|file| &mut file.extents);
+        files.chain(self.metadata.iter_mut().flat_map(|device| &mut device.extents)).for_each(|e| e.warm_use = None);
+    }
+
     /// When the program was ready, as the recording asked for. What was used later is fetched after the rest. `None`: it was not asked for.
     pub fn ready_us(&self) -> Option<u64> {
         let ready = self.milestones.iter().filter(|milestone| milestone.kind == MilestoneKind::Ready);

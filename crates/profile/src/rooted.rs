@@ -45,7 +45,7 @@ pub fn relative_to(profile: Profile, root: &[u8]) -> (Profile, Outside) {
         Some(milestone)
     });
     let milestones = milestones.collect();
-    (Profile { recording, files, metadata, lookups, milestones }, outside)
+    (Profile { recording, files, metadata, lookups, milestones, timeline: profile.timeline }, outside)
 }
 
 fn keep<T>(entries: Vec<T>, left_out: &mut u64, relative: impl Fn(T) -> Option<T>) -> Vec<T> {
@@ -84,7 +84,8 @@ mod tests {
     fn only_entries_below_the_root_stay_and_have_relative_paths() {
         let device = |point: &str| Metadata { mount_point: point.into(), ..Metadata::default() };
         let lookup = |path: &'static str| Lookup { path: path.as_bytes().into(), ..Lookup::default() };
-        let milestone = |path: &str| Milestone { path: path.into(), kind: MilestoneKind::Exec, time_us: 1 };
+        let milestone =
+            |path: &str| Milestone { path: path.into(), kind: MilestoneKind::Exec, time_us: 1, warm_us: None };
         let profile = Profile {
             recording: Recording { runs: 1, directory: b"/home".to_vec(), ..Recording::default() },
             files: vec![
@@ -96,6 +97,7 @@ mod tests {
             metadata: vec![device("/mnt/image"), device("/"), device("/mnt/image/boot"), device("")],
             lookups: vec![lookup("/mnt/image"), lookup("/mnt/image/etc"), lookup("/etc")],
             milestones: vec![milestone("/mnt/image/usr/bin/x"), milestone(""), milestone("/usr/bin/env")],
+            timeline: None,
         };
         let (profile, outside) = relative_to(profile, b"/mnt/image");
         assert_eq!(outside, Outside { files: 2, lookups: 1, devices: 2 });

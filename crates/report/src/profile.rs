@@ -1,5 +1,8 @@
 //! A profile as tables and as a page. Terminal and HTML use the same rows.
 
+mod json;
+mod timeline;
+
 use crate::html::Page;
 use crate::number::{self, size, time};
 use crate::svg::{self, Dot, Event, FileMap, Row, Timeline};

@@ -1,10 +1,8 @@
 //! `ahead disk`: emulated slow disks.
 
-mod print;
-
 use ahead_cli::messages;
 use ahead_disk::{ByteRange, DiskInfo, Error, FaultChange, Faults, ModelSource};
-use ahead_disk_server::{Filesystem, Launcher};
+use ahead_disk_server::{Filesystem, Launcher, print};
 use ahead_model::quantity::{parse_size, parse_size_with_unit, parse_time};
 use ahead_undo::ProcessId;
 use clap::{Args, Subcommand, ValueEnum};
@@ -95,6 +93,9 @@ struct Options {
     /// Serve reads from a copy of the image in memory, which a drop of caches does not affect
     #[arg(long)]
     preload: bool,
+    /// Log writes and flushes, with their data, in this new file: to test what a power cut leaves
+    #[arg(long, value_name = "FILE")]
+    write_log: Option<PathBuf>,
     /// Fail reads that touch these bytes of the disk: START+LENGTH or START-END, as in 1M+64K (may be repeated)
     #[arg(long, value_name = "RANGE", value_parser = parse_range)]
     fail: Vec<ByteRange>,
@@ -235,6 +236,7 @@ impl Options {
             read_only,
             read_ahead_kb: self.read_ahead_kb,
             preload: self.preload,
+            write_log: self.write_log.as_ref().map(std::path::absolute).transpose()?,
             faults: Faults { fail: self.fail.clone(), stall_ms: self.stall },
         })
     }

@@ -31,7 +31,9 @@ mod filesystem;
 pub mod floor;
 mod launcher;
 mod lifecycle;
+pub mod print;
 mod server;
+pub mod write_log;
 
 pub use ahead_disk::{Error, Result};
 pub use filesystem::Filesystem;

@@ -52,6 +52,8 @@ pub struct Attach {
     pub read_ahead_kb: u64,
     /// Serve reads from a copy in memory.
     pub preload: bool,
+    /// Log writes and flushes in this new file; an absolute path.
+    pub write_log: Option<PathBuf>,
     /// Faults to inject when the disk is complete.
     pub faults: Faults,
 }
@@ -214,6 +216,7 @@ fn bring_up(launcher: &Launcher, attach: &Attach, parts: Parts, signals: &Signal
         capacity_bytes,
         preload: attach.preload,
         read_only: attach.read_only,
+        write_log: attach.write_log.clone(),
     };
     let daemon = StartedDaemon::launch(launcher, &setup, &image.file, signals)?;
     let owner = daemon.process;

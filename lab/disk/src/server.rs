@@ -20,6 +20,7 @@ mod image;
 mod lateness;
 
 use crate::launcher::Launcher;
+use crate::write_log::WriteLog;
 use crate::{Error, Result};
 use ahead_disk::protocol::{self, LINE_MAX_BYTES, Setup, Started};
 use ahead_disk::state::{self, Paths};
@@ -144,7 +145,8 @@ fn start(setup: &Setup, image: File, events: Sender<Event>) -> Result<Vec<Guard>
     let mut guards = vec![directory];
     let engine = Arc::new(Engine::new(setup, model));
     let answers = AnswerQueue::start(engine.clone())?;
-    let file = DiskFile::new(setup, image, engine.clone(), answers);
+    let log = setup.write_log.as_deref().map(WriteLog::create).transpose()?;
+    let file = DiskFile::new(setup, image, log, engine.clone(), answers);
     let source = fuse::source(&setup.name, own);
     guards.insert(0, ahead_undo::note(Action::unmount(&paths.directory, "fuse", &source))?);
     let session = fuser::Session::new(file, &paths.directory, &fuse::mount_options(source)).map_err(fuse_error)?;

@@ -115,6 +115,7 @@ impl OnDisk {
             read_only: false,
             read_ahead_kb: disk.window_pages * PAGE_BYTES / 1024,
             preload: false,
+            write_log: None,
             faults: Faults::default(),
         }
     }

@@ -186,7 +186,14 @@ mod tests {
     use ahead_profile::{File, Recording as Recorded};
 
     fn extent(offset_bytes: u64, length_bytes: u64, first_use_us: u64, physical_bytes: u64) -> Extent {
-        Extent { offset_bytes, length_bytes, first_use_us, runs: 1, physical_bytes: Some(physical_bytes) }
+        Extent {
+            offset_bytes,
+            length_bytes,
+            first_use_us,
+            runs: 1,
+            physical_bytes: Some(physical_bytes),
+            warm_use: None,
+        }
     }
 
     #[test]

@@ -58,6 +58,7 @@ fn an_image_replaced_by_a_link_is_not_followed() {
         read_only: false,
         read_ahead_kb: 128,
         preload: false,
+        write_log: None,
         faults: Faults::default(),
     };
     let create = Create { attach, size_bytes: 32 << 20, filesystem: Some(Filesystem::Ext4) };

@@ -17,23 +17,27 @@ const LIMIT_BYTES: u64 = 256 * MIB;
 const TMPFS_BYTES: u64 = 128 * MIB;
 
 /// A control group with a memory limit.
-struct Group(PathBuf);
+pub(super) struct Group(pub PathBuf);
 
 impl Group {
-    /// `None`, with the reason printed, where that is impossible.
     fn new() -> Option<Group> {
+        Group::with(LIMIT_BYTES)
+    }
+
+    /// `None`, with the reason printed, where that is impossible.
+    pub(super) fn with(limit_bytes: u64) -> Option<Group> {
         if !machine::is_root() {
             eprintln!("skipped: needs root");
             return None;
         }
         for (hierarchy, limit) in [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")]
         {
-            let path = Path::new(hierarchy).join(format!("ahead-test-{}", std::process::id()));
+            let path = Path::new(hierarchy).join(format!("ahead-test-{}-{limit_bytes}", std::process::id()));
             if !Path::new(hierarchy).join("cgroup.procs").exists() || fs::create_dir(&path).is_err() {
                 continue;
             }
             let group = Group(path);
-            if fs::write(group.0.join(limit), LIMIT_BYTES.to_string()).is_ok() {
+            if fs::write(group.0.join(limit), limit_bytes.to_string()).is_ok() {
                 return Some(group);
             }
         }

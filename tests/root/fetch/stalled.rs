@@ -96,6 +96,7 @@ fn profile_of(path: &Path, pages: u64) -> Profile {
         first_use_us: page,
         runs: 1,
         physical_bytes: None,
+        warm_use: None,
     };
     let file = File {
         path: path.as_os_str().as_bytes().to_vec(),

@@ -64,8 +64,8 @@ fn a_cold_recording_by_ftrace_has_the_pages_of_one_by_bpf() {
         let Some(volume) = Volume::new(fs_type).filter(|_| has_ftrace()) else { continue };
         let (command, expected) = known_reads(&volume);
         let home = Home::new();
-        let (_, by_bpf) = home.record(&["--cold"], &command);
-        let (output, by_ftrace) = home.record(&["--cold", "--source", "ftrace"], &command);
+        let (_, by_bpf) = home.record(&["--cold", "--precise"], &command);
+        let (output, by_ftrace) = home.record(&["--cold", "--precise", "--source", "ftrace"], &command);
         let message = String::from_utf8(output.stderr).unwrap();
         assert!(message.contains("recording by ftrace: "), "{message}");
         assert!(by_ftrace.recording.source.starts_with("ftrace mm_filemap_"), "{}", by_ftrace.recording.source);

@@ -77,10 +77,10 @@ impl Home {
         self.record_now(options, command)
     }
 
-    /// Records a cold run. No other test changes a cache until the returned guard is dropped.
+    /// Records a cold, precise run. No other test changes a cache until the returned guard is dropped.
     pub fn record_cold<A: AsRef<OsStr>>(&self, command: &[A]) -> (Profile, RwLockWriteGuard<'static, ()>) {
         let alone = machine_lock::alone();
-        let output = self.record_now(&["--cold"], command);
+        let output = self.record_now(&["--cold", "--precise"], command);
         assert!(output.status.success(), "{output:?}");
         (self.load(), alone)
     }

@@ -68,6 +68,7 @@ fn run(bytes: &[u8]) -> bool {
             path: Planned::Lookup(index),
             inode: lookup.inode,
             first_use_us: lookup.first_use_us,
+            warm_use_us: lookup.warm_use_us,
         })
         .collect();
     let (_, gathered) = inodes::gather(&profile, lookups.clone());
@@ -145,6 +146,7 @@ fn profile(chance: &mut Chance) -> Profile {
         device: chance.below(3) as u64,
         listed: chance.one_in(4),
         first_use_us: chance.below(1_000_000) as u64,
+        warm_use_us: None,
     });
     let lookups = lookups.collect();
     let kinds = [MilestoneKind::Exec, MilestoneKind::FirstOpen, MilestoneKind::Ready];
@@ -152,9 +154,10 @@ fn profile(chance: &mut Chance) -> Profile {
         time_us: chance.below(1_000_000) as u64,
         kind: *chance.pick(&kinds),
         path: path(chance),
+        warm_us: None,
     });
     let milestones = milestones.collect();
-    Profile { recording, files, metadata, lookups, milestones }
+    Profile { recording, files, metadata, lookups, milestones, timeline: None }
 }
 
 fn extents(chance: &mut Chance, runs: u32) -> Vec<Extent> {
@@ -168,6 +171,7 @@ fn extents(chance: &mut Chance, runs: u32) -> Vec<Extent> {
             first_use_us: chance.below(1_000_000) as u64,
             runs: 1 + chance.below(runs as usize) as u32,
             physical_bytes: chance.one_in(2).then(|| chance.next() >> 24),
+            warm_use: None,
         };
         offset_bytes += length_bytes;
         extent

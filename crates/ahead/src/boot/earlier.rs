@@ -125,7 +125,8 @@ impl Earlier {
 fn begin(observed: &mut Profile, after_pid_1_us: u64, replayed: Option<&Profile>) -> u64 {
     let until_us = replayed.and_then(began_us).unwrap_or(after_pid_1_us.max(1));
     delay(observed, until_us);
-    observed.milestones.push(Milestone { time_us: until_us, kind: MilestoneKind::Exec, path: OBSERVER.to_vec() });
+    let (kind, path) = (MilestoneKind::Exec, OBSERVER.to_vec());
+    observed.milestones.push(Milestone { time_us: until_us, kind, path, warm_us: None });
     sorting::sort_by_key(&mut observed.milestones, |milestone| milestone.time_us);
     until_us
 }
@@ -324,7 +325,7 @@ fn resident(path: &Path, began_s: i64, size_at_first: Option<u64>) -> Vec<Range<
 
 fn metadata_extent(range: Range<u64>, first_use_us: u64) -> Extent {
     let (offset_bytes, length_bytes) = (range.start, range.end - range.start);
-    Extent { offset_bytes, length_bytes, first_use_us, runs: 1, physical_bytes: Some(offset_bytes) }
+    Extent { offset_bytes, length_bytes, first_use_us, runs: 1, physical_bytes: Some(offset_bytes), warm_use: None }
 }
 
 /// The resident blocks of the root's device, where metadata is in its page cache: ext2, ext3 and ext4. `None`: it is elsewhere.
@@ -424,7 +425,8 @@ mod tests {
         let boot = |after_pid_1_us, replayed: Option<&Profile>| {
             let mut observed = profile(1, &[(4096, 4096, 70)]);
             // The program runs again when the boot is done.
-            observed.milestones = vec![Milestone { time_us: 9, kind: MilestoneKind::Exec, path: OBSERVER.to_vec() }];
+            observed.milestones =
+                vec![Milestone { time_us: 9, kind: MilestoneKind::Exec, path: OBSERVER.to_vec(), warm_us: None }];
             (begin(&mut observed, after_pid_1_us, replayed), observed).1
         };
         let first = boot(2_000_000, None);
@@ -433,8 +435,12 @@ mod tests {
         let second = boot(500_000, Some(&first));
         assert_eq!((began_us(&second), began_us(&profile(1, &[]))), (Some(2_000_000), None));
         let mut late = profile(1, &[]);
-        late.milestones =
-            vec![Milestone { time_us: LONGEST_START_US, kind: MilestoneKind::Exec, path: OBSERVER.to_vec() }];
+        late.milestones = vec![Milestone {
+            time_us: LONGEST_START_US,
+            kind: MilestoneKind::Exec,
+            path: OBSERVER.to_vec(),
+            warm_us: None,
+        }];
         assert_eq!(began_us(&late), None);
         let merged = ahead_profile::merge(vec![first, second]);
         assert_eq!((began_us(&merged), merged.files[0].extents[0].first_use_us), (Some(2_000_000), 2_000_070));

@@ -116,7 +116,7 @@ fn leave_out_own_program(profile: &mut Profile) {
 fn mark_ready(profile: &mut Profile, reached_us: u64, started_us: u64) {
     let time_us = began_us(profile).unwrap_or(0).saturating_add(reached_us).checked_sub(started_us);
     let Some(time_us) = time_us.filter(|time| reached_us > 0 && *time > 0) else { return };
-    profile.milestones.push(Milestone { time_us, kind: MilestoneKind::Ready, path: Vec::new() });
+    profile.milestones.push(Milestone { time_us, kind: MilestoneKind::Ready, path: Vec::new(), warm_us: None });
     sorting::sort_by_key(&mut profile.milestones, |milestone| milestone.time_us);
     profile.recording.duration_us = time_us;
 }

@@ -354,7 +354,8 @@ mod tests {
         let learned = || {
             let mut profile = recorded("/usr/lib/x", 100, 100);
             profile.recording.runs = 5;
-            profile.milestones = vec![Milestone { time_us: 900, kind: MilestoneKind::Ready, path: Vec::new() }];
+            profile.milestones =
+                vec![Milestone { time_us: 900, kind: MilestoneKind::Ready, path: Vec::new(), warm_us: None }];
             profile
         };
         let mut profile = learned();

@@ -1,87 +1,174 @@
-//! The lower bound of a cold start on an emulated disk: no program that reads the same bytes can be faster. On btrfs it is an estimate.
+//! The lower bound of a cold start on an emulated disk: no schedule of the disk and of the program's threads can be faster.
+//!
+//! ```text
+//!     for each use:   least device time for all that precedes it  ──▶ use ──▶ what its thread still has to compute
+//!                     └─ uses of the same thread, of those that started it and woke it ─┘
+//!     the bound:      the largest of these sums, of the device time for everything, and of the fastest warm run
+//! ```
+//!
+//! A profile with a timeline, the model of the disk and the fastest warm run come in. Files on other disks and extents whose place is unknown
+//! are left out, and where the order of two uses is unknown neither precedes the other: that makes the bound lower, never higher.
+//!
+//! On btrfs it is an estimate: btrfs maps its own addresses to the disk in chunks, and compressed data is longer in the file than on the disk.
 
 use crate::Result;
-use ahead_device::{Model, Op, Request, time_for};
+use ahead_device::{LeastSet, LeastTimes, Model};
 use ahead_disk::DiskInfo;
-use ahead_model::RangeSet;
-use ahead_profile::Profile;
+use ahead_model::{PAGE_BYTES, RangeSet, sorting};
+use ahead_plan::causality::{self, Visitor};
+use ahead_profile::{Extent, Profile, WarmUse};
+use serde::Serialize;
 use std::ffi::OsStr;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Seconds that the disk's model needs for the used extents, data and metadata, in ascending order: adjacent extents are read as one, with
-/// the largest requests that the disk takes. Files on other disks, and extents whose physical address is unknown, are left out: that makes the
-/// bound lower, never higher.
-///
-/// Only on btrfs the addresses can make it too high: btrfs maps its own addresses to the disk in chunks (so the seeks between them may be
-/// shorter), and compressed data is longer in the file than on the disk.
+/// A lower bound.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bound {
+    /// Seconds.
+    pub s: f64,
+    /// What it takes into account.
+    pub kind: BoundKind,
+    /// What sets it.
+    pub by: BoundBy,
+}
+
+/// What a bound takes into account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BoundKind {
+    /// What has to precede each use, and what its thread computes after it.
+    Causal,
+    /// The order of the uses is unknown: only the device time for everything, and the warm time.
+    Maximum,
+}
+
+/// What sets a bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BoundBy {
+    /// The device time for everything.
+    Disk,
+    /// The warm time.
+    Program,
+    /// A use that the disk delivers late, and what is computed after it.
+    Order,
+}
+
+/// A use that joins several touches is that of the first; the others are within this processor time. Microseconds
+/// (docs/reference/profile.md, "Timeline").
+const ONE_USE_US: u64 = 1000;
+
+/// The bound of a program that ended by itself. `used`: what it used; `warm_s`: its fastest warm run, seconds.
 ///
 /// # Errors
 /// The disk's model cannot be read.
-pub fn device_seconds(profile: &Profile, disk: &DiskInfo) -> Result<f64> {
+pub fn bound(used: &Profile, disk: &DiskInfo, warm_s: f64) -> Result<Bound> {
     let model: Model = disk.model()?;
+    let parts = parts(used, disk);
+    let all: RangeSet = parts.iter().flat_map(|part| part.places.iter().cloned()).collect();
+    let places: Vec<Range<u64>> = all.iter().cloned().collect();
+    let least = LeastTimes::new(&model, disk.capacity_bytes, &places);
+    let mut bytes = Bytes { places: &places, set: least.empty_set() };
+    parts.iter().for_each(|part| bytes.add(part));
+    let device_s = bytes.least_s();
+    let (s, by) = if device_s > warm_s { (device_s, BoundBy::Disk) } else { (warm_s, BoundBy::Program) };
+    let maximum = Bound { s, by, kind: BoundKind::Maximum };
+    Ok(match ordered_s(used, &parts, &least, &places, warm_s) {
+        None => maximum,
+        Some(ordered_s) if ordered_s > s => Bound { s: ordered_s, by: BoundBy::Order, kind: BoundKind::Causal },
+        Some(_) => Bound { kind: BoundKind::Causal, ..maximum },
+    })
+}
+
+/// What one use reads from the disk: the bytes that no earlier use reads.
+struct Part {
+    places: Vec<Range<u64>>,
+    warm_use: Option<WarmUse>,
+}
+
+/// The uses of files and metadata on the disk, each byte once.
+fn parts(used: &Profile, disk: &DiskInfo) -> Vec<Part> {
     let mount = disk.mount.as_deref();
     let is_here = |path: &[u8]| mount.is_some_and(|mount| Path::new(OsStr::from_bytes(path)).starts_with(mount));
-    let requests = ascending(profile, is_here, disk.capacity_bytes, model.max_request_bytes().max(4096));
-    Ok(time_for(&model, disk.capacity_bytes, requests.into_iter()) as f64 / 1e9)
-}
-
-fn ascending(
-    profile: &Profile,
-    is_here: impl Fn(&[u8]) -> bool,
-    capacity_bytes: u64,
-    largest_bytes: u64,
-) -> Vec<Request> {
-    let files = profile.files.iter().filter(|file| !file.deleted && is_here(&file.path));
-    let data = files.flat_map(|file| &file.extents);
-    let devices = profile.metadata.iter().filter(|device| is_here(&device.mount_point));
-    let metadata = devices.flat_map(|device| &device.extents);
-    let places = data.chain(metadata).filter_map(|extent| {
-        let start = extent.physical_bytes?;
-        // The last page of a file is read whole, also beyond the file's end.
-        let end = start.checked_add(extent.length_bytes.checked_next_multiple_of(4096)?)?;
-        // A hostile profile may claim more than the disk has.
-        (start < capacity_bytes).then(|| start..end.min(capacity_bytes))
-    });
-    let merged: RangeSet = places.collect();
-    let cut = |range: &std::ops::Range<u64>| {
-        let range = range.clone();
-        (range.start..range.end).step_by(largest_bytes as usize).map(move |offset_bytes| Request {
-            op: Op::Read,
-            offset_bytes,
-            length_bytes: largest_bytes.min(range.end - offset_bytes),
-        })
+    let files = used.files.iter().filter(|file| !file.deleted && is_here(&file.path));
+    let devices = used.metadata.iter().filter(|device| is_here(&device.mount_point));
+    let mut extents: Vec<&Extent> =
+        files.flat_map(|file| &file.extents).chain(devices.flat_map(|device| &device.extents)).collect();
+    // Those without a place on the timeline first: bytes that they share precede nothing.
+    sorting::sort_by_key(&mut extents, |extent| (extent.warm_use.is_some(), extent.first_use_us));
+    let mut known = RangeSet::new();
+    let part = |extent: &Extent| {
+        let place = place_of(extent, disk.capacity_bytes)?;
+        let places = known.insert_new(place);
+        (!places.is_empty()).then_some(Part { places, warm_use: extent.warm_use })
     };
-    merged.iter().flat_map(cut).collect()
+    extents.into_iter().filter_map(part).collect()
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use ahead_profile::{Extent, File};
+/// Its bytes on the disk. The last page of a file is read whole, also beyond the file's end; a hostile profile may claim more than the disk has.
+fn place_of(extent: &Extent, capacity_bytes: u64) -> Option<Range<u64>> {
+    let start = extent.physical_bytes?;
+    let end = start.checked_add(extent.length_bytes.checked_next_multiple_of(PAGE_BYTES)?)?;
+    (start < capacity_bytes).then(|| start..end.min(capacity_bytes))
+}
 
-    #[test]
-    fn adjacent_extents_become_one_request_and_large_ones_are_cut() {
-        let extent =
-            |physical: u64, length_bytes| Extent { physical_bytes: Some(physical), length_bytes, ..Extent::default() };
-        let file =
-            File { extents: vec![extent(8192, 4096), extent(4096, 4096), extent(1 << 20, 300_000)], ..File::default() };
-        let profile = Profile { files: vec![file], ..Profile::default() };
-        let requests: Vec<_> =
-            ascending(&profile, |_| true, 1 << 30, 131_072).iter().map(|r| (r.offset_bytes, r.length_bytes)).collect();
-        assert_eq!(requests[0], (4096, 8192));
-        assert_eq!(requests.len(), 1 + 3);
-        assert_eq!(requests[1], (1 << 20, 131_072));
+/// A growing set of bytes.
+struct Bytes<'a> {
+    /// All extents on the disk, ascending.
+    places: &'a [Range<u64>],
+    set: LeastSet<'a>,
+}
+
+impl Bytes<'_> {
+    fn add(&mut self, part: &Part) {
+        for place in &part.places {
+            let index = self.places.partition_point(|extent| extent.end <= place.start);
+            self.set.add(index, place.end - place.start);
+        }
     }
 
-    #[test]
-    fn extents_beyond_the_disk_are_cut() {
-        let extent =
-            |physical: u64, length_bytes| Extent { physical_bytes: Some(physical), length_bytes, ..Extent::default() };
-        let hostile = vec![extent(1 << 20, 1 << 62), extent(1 << 62, 4096), extent(4096, u64::MAX), extent(0, 4096)];
-        let profile = Profile { files: vec![File { extents: hostile, ..File::default() }], ..Profile::default() };
-        let requests = ascending(&profile, |_| true, 2 << 20, 1 << 20);
-        let read: Vec<_> = requests.iter().map(|r| (r.offset_bytes, r.length_bytes)).collect();
-        assert_eq!(read, [(0, 4096), (1 << 20, 1 << 20)]);
+    fn least_s(&self) -> f64 {
+        self.set.least_ns() as f64 / 1e9
+    }
+}
+
+/// The largest sum of the device time for what precedes a use and of the processor time after it; `None`: the order is unknown.
+fn ordered_s(used: &Profile, parts: &[Part], least: &LeastTimes, places: &[Range<u64>], warm_s: f64) -> Option<f64> {
+    // Which thread makes the program ready is unknown.
+    let timeline = used.timeline.as_deref().filter(|_| used.ready_us().is_none())?;
+    let known: Vec<&Part> = parts.iter().filter(|part| part.warm_use.is_some()).collect();
+    let uses: Vec<WarmUse> = known.iter().filter_map(|part| part.warm_use).collect();
+    // The recorded run may have computed for longer than the fastest one: it also submitted reads, and was observed.
+    let share = (warm_s * 1e6 / timeline.warm_us.max(1) as f64).min(1.0);
+    let bytes = Bytes { places, set: least.empty_set() };
+    let mut largest = Largest { parts: &known, least, bytes, share, s: 0.0 };
+    causality::visit(timeline, &uses, &mut largest).inspect_err(|why| tracing::info!("order of uses: {why:?}")).ok()?;
+    Some(largest.s)
+}
+
+struct Largest<'a> {
+    parts: &'a [&'a Part],
+    least: &'a LeastTimes,
+    bytes: Bytes<'a>,
+    share: f64,
+    s: f64,
+}
+
+impl Visitor for Largest<'_> {
+    fn begin_thread(&mut self) {
+        self.bytes.set = self.least.empty_set();
+    }
+
+    fn add(&mut self, index: usize) {
+        self.bytes.add(self.parts[index]);
+    }
+
+    fn at_use(&mut self, _index: usize, remaining_us: Option<u64>) {
+        if let Some(remaining_us) = remaining_us {
+            let after_s = remaining_us.saturating_sub(ONE_USE_US) as f64 / 1e6 * self.share;
+            self.s = self.s.max(self.bytes.least_s() + after_s);
+        }
     }
 }

@@ -114,10 +114,8 @@ impl ProgramComparison {
         let [cold, ahead, warm] = measured.try_into().expect("cold, ahead and warm were measured");
         let disk = runner.emulated_disk();
         let (used, used_according_to) = self.used_profile(reference.as_ref());
-        let device_s = disk.as_ref().map(|disk| bound::device_seconds(used, disk)).transpose()?;
-        let bound_s = device_s.map(|device_s| device_s.max(warm.spread.median_s));
-        let bound_by = device_s.map(|device_s| if device_s > warm.spread.median_s { "disk" } else { "program" });
-        let least_s = bound_s.unwrap_or(warm.spread.median_s);
+        let bound = disk.as_ref().map(|disk| bound::bound(used, disk, warm.spread.min_s)).transpose()?;
+        let least_s = bound.map_or(warm.spread.median_s, |bound| bound.s);
         let noise_s = cold.spread.noise_s().max(warm.spread.noise_s());
         let share =
             |measured: &Measured| recovered_share(cold.spread.median_s, measured.spread.median_s, least_s, noise_s);
@@ -150,8 +148,10 @@ impl ProgramComparison {
             },
             speedup: cold.spread.median_s / ahead.spread.median_s,
             recovered_share: share(&ahead),
-            bound_s,
-            bound_by,
+            bound_s: bound.map(|bound| bound.s),
+            bound_kind: bound.map(|bound| bound.kind),
+            bound_by: bound.map(|bound| bound.by),
+            planned_s: account.expected_s(),
             account,
             used_according_to,
             device: ahead.device,

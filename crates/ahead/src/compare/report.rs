@@ -1,5 +1,6 @@
 //! What a comparison of program runs found, as `ahead compare --json` prints it.
 
+use super::bound::{BoundBy, BoundKind};
 use super::spread::Spread;
 use super::{DeviceReads, Measured};
 use crate::prefetch::Account;
@@ -41,11 +42,14 @@ pub struct Report {
     pub cold_state: ColdState,
     /// cold / ahead, of the medians.
     pub speedup: f64,
-    /// The larger of the warm time and the device model's time for the used extents in ascending order; `null` where the disk is not an
-    /// emulated one. On btrfs an estimate.
+    /// The lower bound ([`super::bound`]), seconds; `null` where the disk is not an emulated one. On btrfs an estimate.
     pub bound_s: Option<f64>,
-    /// Which of the two it is: `disk` or `program`; `null` where there is no bound.
-    pub bound_by: Option<&'static str>,
+    /// What it takes into account; `null` where there is no bound.
+    pub bound_kind: Option<BoundKind>,
+    /// What sets it; `null` where there is no bound.
+    pub bound_by: Option<BoundBy>,
+    /// When the program was expected to end by the plan of the median `ahead` run, head start included; `null` where nothing was simulated.
+    pub planned_s: Option<f64>,
     /// (cold − ahead) / (cold − bound), of the medians; with the warm time for a bound where there is none.
     pub recovered_share: Option<f64>,
     /// Of the run that prefetched the median amount, judged; its late bytes are those of the observed run.

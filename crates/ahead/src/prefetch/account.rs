@@ -12,8 +12,9 @@
 //!     issued = used + bridged + wasted
 //! ```
 
+use crate::prefetch::progress::ProgressSource;
 use ahead_model::DeviceDescription;
-use ahead_plan::Source;
+use ahead_plan::{Choice, ChosenOrder, Source};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -44,6 +45,10 @@ pub enum Reason {
     Deadline,
     /// The program had ended, or the caller stopped the prefetch.
     Cancelled,
+    /// No plan was expected to be faster than the program alone.
+    NoGain,
+    /// The window follows the program, which was past them.
+    Passed,
 }
 
 impl Reason {
@@ -60,6 +65,8 @@ impl Reason {
             Reason::NotAnswering => "not answering",
             Reason::Deadline => "deadline",
             Reason::Cancelled => "cancelled",
+            Reason::NoGain => "no gain expected",
+            Reason::Passed => "passed",
         }
     }
 
@@ -76,8 +83,41 @@ impl Reason {
             Reason::NotAnswering => "not_answering",
             Reason::Deadline => "deadline",
             Reason::Cancelled => "cancelled",
+            Reason::NoGain => "no_gain",
+            Reason::Passed => "passed",
         }
     }
+}
+
+/// What a window did that followed the program.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Following {
+    /// The size of the window at the start, bytes.
+    pub start_bytes: u64,
+    /// The size at the end, bytes.
+    pub end_bytes: u64,
+    /// The smallest size, bytes.
+    pub smallest_bytes: u64,
+    /// The largest size, bytes.
+    pub largest_bytes: u64,
+    /// First uses of files that show progress.
+    pub milestones_expected: u64,
+    /// Milestones that were seen.
+    pub milestones_seen: u64,
+    /// Milestones that came after a later one.
+    pub milestones_out_of_order: u64,
+    /// Milestones that were seen again, as by another process.
+    pub milestones_repeated: u64,
+    /// Bytes that were found evicted before their use.
+    pub evicted_unread_bytes: u64,
+    /// Issued used bytes that had been fetched before. They count as issued again.
+    pub refetched_bytes: u64,
+    /// Where the progress was seen, in this order.
+    pub progress: Vec<ProgressSource>,
+    /// The source that failed first, and why.
+    pub lost: Option<String>,
+    /// How long the first read of a disk took that had to spin up.
+    pub spun_up_us: Option<u64>,
 }
 
 /// Bytes that were not prefetched for one reason.
@@ -131,6 +171,19 @@ pub struct UsedDevice {
     pub description_file: Option<String>,
     /// Why the description was discarded; `None`: it was used.
     pub discarded: Option<String>,
+    /// The plan that was chosen by simulation; `None`: the rule decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<ChosenPlan>,
+}
+
+/// A plan that was chosen by simulation, and what it was expected to take. The account has what it took.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ChosenPlan {
+    /// What was chosen and expected.
+    #[serde(flatten)]
+    pub choice: Choice,
+    /// The time of planning, microseconds.
+    pub planning_us: u64,
 }
 
 /// The source of a description.
@@ -172,6 +225,7 @@ impl UsedDevice {
             source,
             description_file: None,
             discarded: None,
+            plan: None,
         }
     }
 }
@@ -187,6 +241,9 @@ pub struct Account {
     pub metadata_bytes: u64,
     /// Issued bytes that were read only to join two used ranges.
     pub bridged_bytes: u64,
+    /// Issued bytes that are resident as large folios.
+    #[serde(default)]
+    pub large_folio_bytes: u64,
     /// Used bytes that were in the page cache already.
     pub already_resident_bytes: u64,
     /// Used bytes whose residency this process may not query. They are issued; the kernel skips resident pages.
@@ -215,6 +272,9 @@ pub struct Account {
     pub submitted_us: u64,
     /// When all pages had arrived; `None`: the prefetch did not wait for that, or not to the end.
     pub arrived_us: Option<u64>,
+    /// The window that followed the program; `None`: everything was fetched at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<Following>,
     /// Of the issued: what the program used. `None`: not judged by [`crate::compare::judge`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub used_bytes: Option<u64>,
@@ -251,6 +311,24 @@ impl Account {
         skipped.bytes = skipped.bytes.saturating_add(bytes);
     }
 
+    /// Notes the plan of a device.
+    pub fn chose(&mut self, device: usize, choice: Choice, planning_us: u64) {
+        let Some(used) = self.devices.get_mut(device) else { return };
+        match choice.order {
+            ChosenOrder::ByPosition => used.order = Order::ByPosition,
+            ChosenOrder::ByUse => used.order = Order::ByFirstUse,
+            ChosenOrder::Rule | ChosenOrder::Nothing => {}
+        }
+        used.plan = (choice.candidates > 0).then_some(ChosenPlan { choice, planning_us });
+    }
+
+    /// When the program was expected to end, seconds since the beginning of the prefetch: that of the device that takes longest. `None`: nothing
+    /// was simulated.
+    pub fn expected_s(&self) -> Option<f64> {
+        let expected = self.devices.iter().filter_map(|used| Some(used.plan?.choice.expected_us));
+        expected.max().map(|us| us as f64 / 1e6)
+    }
+
     /// Counts files of a list that are not in the profile.
     pub fn add_skipped(&mut self, files: BTreeMap<Reason, Skipped>) {
         for (reason, left_out) in files {
@@ -269,7 +347,8 @@ impl Account {
     /// Used bytes in this account. After the prefetch these are all used bytes of the profile.
     pub fn accounted_bytes(&self) -> u64 {
         let skipped = self.skipped.values().fold(0u64, |sum, skipped| sum.saturating_add(skipped.bytes));
-        let fetched = self.issued_bytes - self.bridged_bytes + self.already_resident_bytes;
+        let refetched = self.window.as_ref().map_or(0, |window| window.refetched_bytes);
+        let fetched = self.issued_bytes - self.bridged_bytes - refetched + self.already_resident_bytes;
         skipped.saturating_add(fetched + self.stale_bytes + self.failed_bytes)
     }
 }
@@ -291,6 +370,8 @@ mod tests {
             Reason::NotAnswering,
             Reason::Deadline,
             Reason::Cancelled,
+            Reason::NoGain,
+            Reason::Passed,
         ];
         for reason in all {
             assert_eq!(serde_json::to_value(reason).unwrap(), reason.key());

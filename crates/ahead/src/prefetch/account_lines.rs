@@ -24,6 +24,7 @@ pub fn lines(account: &Account) -> String {
     let others = [
         ("metadata_bytes", account.metadata_bytes),
         ("bridged_bytes", account.bridged_bytes),
+        ("large_folio_bytes", account.large_folio_bytes),
         ("residency_unknown_bytes", account.residency_unknown_bytes),
         ("lookups", account.lookups),
         ("stale_files", account.stale_files),
@@ -62,6 +63,7 @@ pub fn from_lines(text: &str) -> Option<Account> {
             "already_resident_bytes" => &mut account.already_resident_bytes,
             "metadata_bytes" => &mut account.metadata_bytes,
             "bridged_bytes" => &mut account.bridged_bytes,
+            "large_folio_bytes" => &mut account.large_folio_bytes,
             "residency_unknown_bytes" => &mut account.residency_unknown_bytes,
             "lookups" => &mut account.lookups,
             "stale_files" => &mut account.stale_files,
@@ -102,6 +104,7 @@ mod tests {
             already_resident_bytes: 3,
             metadata_bytes: 4,
             bridged_bytes: 5,
+            large_folio_bytes: 15,
             residency_unknown_bytes: 6,
             lookups: 7,
             stale_files: 8,

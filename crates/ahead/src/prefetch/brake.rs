@@ -50,6 +50,10 @@ pub struct Brake {
     /// When a worker last made progress, microseconds since `began`.
     seen_us: AtomicU64,
     memory: Memory,
+    /// Available memory at the last check, bytes; `u64::MAX`: unknown.
+    available_bytes: AtomicU64,
+    /// A window limits what is fetched ahead, so that the total may be larger than memory.
+    has_window: AtomicBool,
     last: Mutex<Look>,
 }
 
@@ -103,6 +107,8 @@ impl Brake {
             began,
             seen_us: AtomicU64::new(0),
             memory,
+            available_bytes: AtomicU64::new(u64::MAX),
+            has_window: AtomicBool::new(false),
             last: Mutex::new(Look { at: Instant::now(), stalled: (memory.stalled)(), was_short: false }),
         };
         brake.look_at_memory();
@@ -159,9 +165,18 @@ impl Brake {
         self.spent_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
+    /// Returns bytes to the budget that were taken and not read.
+    pub fn give_back(&self, bytes: u64) {
+        self.spent_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
     /// Sets the budget by the available memory. If the kernel does not report it, the budget stays.
     fn look_at_memory(&self) {
         let Some(available_bytes) = (self.memory.available)() else { return };
+        self.available_bytes.store(available_bytes, Ordering::Relaxed);
+        if self.has_window.load(Ordering::Relaxed) {
+            return self.budget_bytes.store(self.limit.asked_bytes.unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
         let share = match self.limit {
             Limit { low_memory: true, .. } => LOW_MEMORY_SHARE,
             Limit { asked_bytes: None, .. } => DEFAULT_SHARE,
@@ -170,6 +185,17 @@ impl Brake {
         };
         let budget_bytes = (available_bytes as f64 * share) as u64;
         self.budget_bytes.store(budget_bytes.min(self.limit.asked_bytes.unwrap_or(u64::MAX)), Ordering::Relaxed);
+    }
+
+    /// Available memory at the last check, bytes; `None`: the kernel does not report it.
+    pub fn available_bytes(&self) -> Option<u64> {
+        Some(self.available_bytes.load(Ordering::Relaxed)).filter(|available| *available < u64::MAX)
+    }
+
+    /// Limits the total by a given budget only: a window limits what is fetched ahead.
+    pub fn limit_by_window(&self) {
+        self.has_window.store(true, Ordering::Relaxed);
+        self.look_at_memory();
     }
 
     /// Stops all workers for good. The first reason stays.
@@ -259,6 +285,8 @@ mod tests {
         assert!(brake.take(4000));
         assert!(!brake.take(1));
         assert!(brake.take(0));
+        brake.give_back(5);
+        assert!(!brake.take(6) && brake.take(5));
     }
 
     #[test]

@@ -71,6 +71,11 @@ impl Device {
         UsedDevice { device, description_file, discarded: Some(why), ..fallback }
     }
 
+    /// Its current number; `None`: unknown.
+    pub fn number(&self) -> Option<DeviceNumber> {
+        self.number
+    }
+
     /// Locks the pieces to prefetch.
     pub fn pieces(&self) -> MutexGuard<'_, Vec<Piece>> {
         self.pieces.lock().unwrap_or_else(PoisonError::into_inner)

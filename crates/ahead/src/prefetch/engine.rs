@@ -3,17 +3,16 @@
 #[cfg(test)]
 mod tests;
 
-use crate::prefetch::account::{Account, Ledger, Reason};
-use crate::prefetch::brake::{self, Brake, Limit};
+use crate::prefetch::account::{Account, Reason};
+use crate::prefetch::brake;
 use crate::prefetch::gate::Gate;
 use crate::prefetch::pool::{LONGEST_STILL, NOT_ANSWERING};
 use crate::prefetch::shared::Shared;
-use crate::prefetch::sources::Sources;
 use crate::prefetch::{HeadStart, Options, stages};
 use ahead_profile::Profile;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -32,27 +31,7 @@ pub struct Running {
 ///
 /// Errors: no thread could be started. The caller then goes on without a prefetch.
 pub fn start(profile: Arc<Profile>, options: Options) -> io::Result<Running> {
-    start_with(Arc::new(shared_of(profile, options)))
-}
-
-fn shared_of(profile: Arc<Profile>, options: Options) -> Shared {
-    let began = Instant::now();
-    let since = options.since.unwrap_or(began);
-    // No deadline if the time overflows.
-    let deadline = options.deadline.and_then(|deadline| since.checked_add(deadline));
-    let limit = Limit { asked_bytes: options.budget_bytes, low_memory: options.low_memory };
-    Shared {
-        sources: Sources::new(profile.clone(), options.root.clone()),
-        brake: Brake::new(limit, deadline, since),
-        gate: Gate::new(),
-        profile,
-        options,
-        ledger: Ledger::default(),
-        began,
-        since,
-        has_panicked: AtomicBool::new(false),
-        is_left: AtomicBool::new(false),
-    }
+    start_with(Arc::new(Shared::new(profile, options)))
 }
 
 fn start_with(shared: Arc<Shared>) -> io::Result<Running> {

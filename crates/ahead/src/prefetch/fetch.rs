@@ -2,12 +2,14 @@
 
 use crate::prefetch::account::Account;
 use crate::prefetch::devices::Devices;
+use crate::prefetch::large_folios::LargeFolios;
 use crate::prefetch::pool::WorkerPool;
 use crate::prefetch::shared::Shared;
 use ahead_model::DeviceDescription;
 use ahead_plan::inodes::InodeRange;
-use ahead_plan::{LookUp, Piece, Plan};
+use ahead_plan::{LookUp, Piece, Plan, Source};
 use std::collections::HashSet;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex};
@@ -39,7 +41,9 @@ pub struct Job {
     /// The number of steps for which the program waits.
     pub head_start_steps: usize,
     /// The ranges of inodes that steps refer to.
-    pub inodes: Inodes,
+    pub inodes: Arc<Inodes>,
+    /// The blocks that are read as large folios; `None`: there are none.
+    pub large_folios: Option<LargeFolios>,
     /// Maximum device time of the requests that a worker has queued, microseconds.
     pub queue_us: f64,
     /// The index of the next step.
@@ -48,6 +52,36 @@ pub struct Job {
     pub pieces: Vec<Piece>,
     /// The planned lookups, kept for the same reason.
     pub lookups: Vec<LookUp>,
+    /// Its ranges were fetched before, and evicted.
+    pub is_refetch: bool,
+    /// Ranges that were resident before.
+    pub resident: Mutex<Vec<(Source, Range<u64>)>>,
+}
+
+impl Job {
+    /// The work of a plan for which no program waits, without large folios. `kept`: see [`Job::pieces`].
+    pub fn new(
+        device: usize,
+        description: DeviceDescription,
+        plan: Plan,
+        inodes: Arc<Inodes>,
+        (pieces, lookups): (Vec<Piece>, Vec<LookUp>),
+    ) -> Job {
+        Job {
+            device,
+            description,
+            plan,
+            head_start_steps: 0,
+            inodes,
+            large_folios: None,
+            queue_us: 0.0,
+            cursor: AtomicUsize::new(0),
+            pieces,
+            lookups,
+            is_refetch: false,
+            resident: Mutex::default(),
+        }
+    }
 }
 
 /// Inodes that are read by ranges of their numbers instead of by lookups.

@@ -11,7 +11,7 @@
 
 use super::ranges::{Resolved, resolve};
 use super::reserve_descriptors;
-use super::{Account, HeadStart, NOT_ANSWERING, Options, Prefetcher, Reason, Running, Skipped, Stopper};
+use super::{Account, HeadStart, NOT_ANSWERING, Options, Prefetcher, Program, Reason, Running, Skipped, Stopper};
 use crate::device_store::Descriptions;
 use crate::lists::List;
 use crate::notify::Notify;
@@ -97,6 +97,11 @@ impl PrefetchProcess {
     /// Its pipes, for poll(2); [`PrefetchProcess::receive`] reads them.
     pub fn worker(&mut self) -> &mut Worker {
         &mut self.worker
+    }
+
+    /// Reports the program that was started.
+    pub fn follow(&mut self, pid: u32) {
+        self.worker.send(pid);
     }
 
     /// Its progress.
@@ -205,7 +210,7 @@ fn prefetch(request: &Request, results: &mut ResultPipe, cancelled: CancelToken,
     let prefetcher = Prefetcher::new(loaded).options(options);
     prefetcher.reserve_descriptors();
     let running = prefetcher.start()?;
-    let stopping = Stopping::when(cancelled);
+    let stopping = Stopping::when(cancelled, request.options.program.clone());
     stopping.applies_to(running.stopper());
     finish(request, running, results, BTreeMap::new(), notify)
 }
@@ -222,7 +227,7 @@ fn prefetch_list(
     // Before the first thread, and before a lookup, which may take long: it gives up file systems that do not answer by itself.
     reserve_descriptors(list.files().len());
     let _ = results.write_all(&[LOADED]);
-    let stopping = Stopping::when(cancelled);
+    let stopping = Stopping::when(cancelled, request.options.program.clone());
     let options = Options { root: root.clone(), ..request.options.clone() };
     let Resolved { profile, left_out } = resolve(list, &options, || stopping.has_begun())?;
     let descriptions = find_descriptions(request, &profile, root, notify)?;
@@ -282,11 +287,11 @@ struct Stop {
 
 impl Stopping {
     /// Starts a thread that waits for the caller. It ends with the process. If it cannot be started, the work goes on to its end.
-    fn when(cancelled: CancelToken) -> Stopping {
+    fn when(cancelled: CancelToken, program: Option<Program>) -> Stopping {
         let stopping = Stopping::default();
         let own = stopping.clone();
         let wait = move || {
-            cancelled.wait();
+            cancelled.wait(|pid| program.iter().for_each(|program| program.started(pid)));
             let mut stop = own.lock();
             stop.has_begun = true;
             stop.stopper.iter().for_each(Stopper::stop);

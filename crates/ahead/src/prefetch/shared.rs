@@ -2,7 +2,7 @@
 
 use crate::prefetch::Options;
 use crate::prefetch::account::{Account, Ledger, Reason};
-use crate::prefetch::brake::Brake;
+use crate::prefetch::brake::{Brake, Limit};
 use crate::prefetch::gate::Gate;
 use crate::prefetch::sources::Sources;
 use ahead_plan::Piece;
@@ -38,6 +38,27 @@ pub struct Shared {
 }
 
 impl Shared {
+    /// The state of a prefetch that begins now.
+    pub fn new(profile: Arc<Profile>, options: Options) -> Shared {
+        let began = Instant::now();
+        let since = options.since.unwrap_or(began);
+        // No deadline if the time overflows.
+        let deadline = options.deadline.and_then(|deadline| since.checked_add(deadline));
+        let limit = Limit { asked_bytes: options.budget_bytes, low_memory: options.low_memory };
+        Shared {
+            sources: Sources::new(profile.clone(), options.root.clone()),
+            brake: Brake::new(limit, deadline, since),
+            gate: Gate::new(),
+            profile,
+            options,
+            ledger: Ledger::default(),
+            began,
+            since,
+            has_panicked: AtomicBool::new(false),
+            is_left: AtomicBool::new(false),
+        }
+    }
+
     /// Counts the bytes that will not be prefetched any more as skipped.
     pub fn give_up(&self, account: &mut Account) {
         self.skip_the_rest(account, self.brake.stopped().map_or(Reason::Cancelled, |(reason, _)| reason));

@@ -8,6 +8,7 @@
 
 use crate::prefetch::account::Reason;
 use crate::prefetch::devices::number_of;
+use crate::prefetch::large_folios::Experience;
 use ahead_model::DeviceNumber;
 use ahead_plan::Source;
 use ahead_profile::{File, Metadata, Profile};
@@ -45,6 +46,8 @@ pub struct Readable {
     pub size_bytes: u64,
     /// Maximum length of one read-ahead call, bytes.
     pub cap_bytes: u64,
+    /// Whether blocks of its file system become large folios; `None`: it is a block device.
+    pub large_folios: Option<Arc<Experience>>,
 }
 
 impl AsFd for Readable {
@@ -95,10 +98,11 @@ struct Slot {
     needed: AtomicUsize,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Device {
     cap_bytes: u64,
     has_page_cache: bool,
+    large_folios: Arc<Experience>,
 }
 
 impl Sources {
@@ -208,22 +212,24 @@ impl Sources {
             return Err(Closed::Stale);
         }
         let fd = handle.reopen().map_err(closed_by)?;
-        Ok(Readable { fd, size_bytes: now.size_bytes, cap_bytes: device.cap_bytes })
+        let Device { cap_bytes, large_folios, .. } = device;
+        Ok(Readable { fd, size_bytes: now.size_bytes, cap_bytes, large_folios: Some(large_folios) })
     }
 
     fn device(&self, key: u64, handle: &Handle) -> Result<Device, Closed> {
         let devices = || self.devices.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some(known) = devices().get(&key) {
-            return Ok(*known);
+            return Ok(known.clone());
         }
         // Without the lock: a file system that does not answer would block all other threads.
         let magic = handle.file_system_magic().map_err(closed_by)?;
         let device = Device {
             cap_bytes: cache::read_ahead_cap_bytes(DeviceNumber::from_key(key)),
             has_page_cache: openat::has_page_cache(magic),
+            large_folios: Arc::default(),
         };
-        devices().insert(key, device);
-        Ok(device)
+        // Another thread may have been faster.
+        Ok(devices().entry(key).or_insert(device).clone())
     }
 
     fn open_device(&self, metadata: &Metadata) -> Result<Readable, Closed> {
@@ -244,7 +250,7 @@ impl Sources {
         let fd = node.reopen_block_device().map_err(closed_by)?;
         let number = DeviceNumber::from_key(key);
         let size_bytes = block::size_bytes(number).map_err(no_device)?;
-        Ok(Readable { fd, size_bytes, cap_bytes: cache::read_ahead_cap_bytes(number) })
+        Ok(Readable { fd, size_bytes, cap_bytes: cache::read_ahead_cap_bytes(number), large_folios: None })
     }
 }
 

@@ -9,10 +9,14 @@
 //!
 //! This thread does no I/O, because a device that does not answer would block it. Exception: no other thread can be started.
 
+mod following;
+
 use crate::prefetch::account::Reason;
 use crate::prefetch::description_check::contradiction;
 use crate::prefetch::devices::{Device, Devices};
 use crate::prefetch::fetch::{Fetch, Inodes, Job};
+use crate::prefetch::follower::{self, FOLLOWS, Follower};
+use crate::prefetch::large_folios::LargeFolios;
 use crate::prefetch::pool::WorkerPool;
 use crate::prefetch::shared::{Shared, as_us};
 use crate::prefetch::warm::Sample;
@@ -21,8 +25,8 @@ use crate::prefetch::{HeadStart, Priority, confirm, warm};
 use ahead_model::{DeviceDescription, RangeSet};
 use ahead_plan::inodes;
 use ahead_plan::pacing::{Pacing, TIMED_READS};
-use ahead_plan::{LookUp, Path, Piece, Plan, Source, Span, Step};
-use ahead_profile::{Lookup, Precision, Profile};
+use ahead_plan::{ChosenOrder, LookUp, Path, Piece, Plan, Program, Source, Span, Step};
+use ahead_profile::{Lookup, Profile};
 use ahead_sys::root::Root;
 use ahead_sys::{machine, priority, xfs};
 use std::collections::{HashMap, HashSet};
@@ -31,6 +35,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 /// Prefetches the pages of the profile. Runs in the thread of the prefetch.
 pub fn fetch(shared: &Arc<Shared>) {
@@ -49,7 +54,14 @@ pub fn fetch(shared: &Arc<Shared>) {
         shared.ledger.open().skip(Reason::Missing, beyond_bytes);
     }
     let chosen = warm::chosen(&pieces);
+    let window = Follower::sizes(shared, &pieces).map(|sizes| (sizes, pieces.clone()));
     let devices = Devices::new(&shared.profile, pieces, &shared.options, shared.brake.budget_bytes());
+    let follower = window.and_then(|(sizes, ordered)| {
+        Follower::new(shared, sizes, &ordered, |source| devices.of(&shared.profile, source)).map(Arc::new)
+    });
+    if follower.is_some() {
+        shared.brake.limit_by_window();
+    }
     if devices.are_by_first_use() || shared.options.head_start == HeadStart::None {
         shared.gate.open();
     }
@@ -59,7 +71,7 @@ pub fn fetch(shared: &Arc<Shared>) {
     let (stale, looked_warm) = (Mutex::default(), AtomicBool::new(false));
     let compute_us = compute_us(&shared.profile);
     let fetch = Arc::new(Fetch { shared: shared.clone(), devices, pool, stale, compute_us, looked_warm });
-    fetch.stages(sample);
+    fetch.stages(sample, follower);
     if fetch.pool.has_panicked() {
         // The panic has printed its message. Bytes that are not in the account are counted at the end.
         shared.has_panicked.store(true, Ordering::Release);
@@ -70,7 +82,7 @@ pub fn fetch(shared: &Arc<Shared>) {
 }
 
 impl Fetch {
-    fn stages(self: &Arc<Fetch>, sample: Sample) {
+    fn stages(self: &Arc<Fetch>, sample: Sample, follower: Option<Arc<Follower>>) {
         let shared = &self.shared;
         let looked_warm = self.looks_warm(Arc::new(sample));
         shared.ledger.open().looked_warm = looked_warm;
@@ -83,10 +95,18 @@ impl Fetch {
         // The time limit may have passed before the work begins.
         shared.brake.look_at_clock();
         self.pool.look_at_limits();
-        let own = self.clone();
+        if let Some(follower) = follower.as_ref().filter(|_| FOLLOWS) {
+            follower::start_watching(follower, shared);
+            follower.tick(shared);
+            shared.ledger.open().window = Some(follower.account(0));
+        }
+        let (own, following) = (self.clone(), follower.clone());
         self.run(
             0..self.devices.count(),
-            move |device| own.carry_out(device),
+            move |device| match &following {
+                Some(follower) if FOLLOWS => own.follow(device, follower),
+                _ => own.carry_out(device),
+            },
             || {
                 self.look();
                 false
@@ -97,6 +117,8 @@ impl Fetch {
             let mut account = shared.ledger.open();
             account.head_start_us = as_us(shared.gate.opened_after());
             account.submitted_us = as_us(shared.began.elapsed());
+            let refetched_bytes = account.window.as_ref().map_or(0, |window| window.refetched_bytes);
+            account.window = follower.filter(|_| FOLLOWS).map(|follower| follower.account(refetched_bytes));
             if self.pool.is_incomplete() {
                 shared.skip_the_rest(&mut account, Reason::NotAnswering);
             }
@@ -164,15 +186,32 @@ impl Fetch {
             self.release(device);
         }
         self.check_description(&mut job);
-        let job = Arc::new(job);
-        let (steps, workers) = (job.plan.steps.len(), self.pacing(&job).workers);
-        if job.description.seeks() {
-            self.side_by_side(&job, job.plan.metadata_steps, workers);
-            self.side_by_side(&job, steps, 1);
-        } else {
-            self.side_by_side(&job, steps, workers);
-        }
+        self.carry_out_steps(&Arc::new(job));
         self.release(device);
+    }
+
+    /// Cuts the pieces of a device at the blocks that are read as large folios.
+    fn cut_at_blocks(&self, device: &Device, pieces: Vec<Piece>) -> (Option<LargeFolios>, Vec<Piece>) {
+        let Shared { profile, options, .. } = &*self.shared;
+        // `ahead-replay` has too few workers for blocks: without the observer, they are left out of the program.
+        if !FOLLOWS {
+            return (None, pieces);
+        }
+        LargeFolios::cut(profile, options, (&device.description, device.number()), self.most_workers(), pieces)
+    }
+
+    fn most_workers(&self) -> usize {
+        if self.looked_warm.load(Ordering::Acquire) { 1 } else { self.pool.most_workers() }
+    }
+
+    fn carry_out_steps(self: &Arc<Fetch>, job: &Arc<Job>) {
+        let (steps, workers) = (job.plan.steps.len(), self.pacing(job).workers);
+        if job.description.seeks() {
+            self.side_by_side(job, job.plan.metadata_steps, workers);
+            self.side_by_side(job, steps, 1);
+        } else {
+            self.side_by_side(job, steps, workers);
+        }
     }
 
     fn pacing(&self, job: &Job) -> Pacing {
@@ -180,8 +219,10 @@ impl Fetch {
         let is_background = self.shared.options.priority == Priority::Idle;
         // A long queue of a rotating disk has requests that were submitted before memory became short.
         let is_short = is_background || self.shared.options.low_memory;
-        let most = if self.looked_warm.load(Ordering::Acquire) { 1 } else { self.pool.most_workers() };
-        Pacing::new(&job.description, looks_up, is_short, most)
+        let blocks_in_flight = job.large_folios.as_ref().map_or(0, LargeFolios::in_flight);
+        let pacing =
+            Pacing::new(&job.description, looks_up, is_short, self.most_workers()).with_blocks(blocks_in_flight);
+        Pacing { queue_us: job.plan.queue_us.map_or(pacing.queue_us, |us| us.min(pacing.queue_us)), ..pacing }
     }
 
     /// Executes all steps before `end` with `workers` threads, including the calling one.
@@ -235,10 +276,12 @@ impl Fetch {
         }
         lookups.append(&mut job.lookups);
         let was_held = job.head_start_steps > 0;
-        job.plan = self.plan(pieces, lookups, &description, u64::MAX);
+        job.plan = self.plan_by_rule(pieces, lookups, &description, u64::MAX);
         self.announce(&job.plan);
         planned.iter().for_each(|span| self.shared.sources.done(span.source));
         job.description = description;
+        // The number of blocks in flight was that of the other description.
+        job.large_folios = None;
         job.cursor = AtomicUsize::new(0);
         // If the program has started already, there is no head start.
         job.head_start_steps = if was_held { job.plan.head_start_steps } else { 0 };
@@ -248,7 +291,36 @@ impl Fetch {
         }
     }
 
-    fn plan(
+    /// The plan with which the program is expected to end first; what is expected is in the account. Where no program waits, where memory is
+    /// scarce, and where everything looks cached, the rule decides.
+    fn plan(&self, index: usize, pieces: Vec<Piece>, lookups: Vec<LookUp>) -> Plan {
+        let Shared { options, profile, .. } = &*self.shared;
+        let device = self.devices.get(index);
+        let is_followed = options.head_start != HeadStart::None && !self.looked_warm.load(Ordering::Acquire);
+        // In `ahead-replay` no program waits: without the observer, the simulator is left out of the program.
+        if !FOLLOWS || options.low_memory || !is_followed {
+            return self.plan_by_rule(pieces, lookups, &device.description, device.budget_bytes);
+        }
+        let began = Instant::now();
+        let program = Program {
+            timeline: profile.timeline.as_deref(),
+            compute_us: self.compute_us,
+            reading_us: reading_us(profile),
+            processors: std::thread::available_parallelism().map_or(1, |count| count.get() as u32),
+        };
+        // The program has started already if no device seeks.
+        let may_wait = !self.devices.are_by_first_use();
+        let planned =
+            ahead_plan::plan_for(pieces, lookups, &device.description, &program, may_wait, device.budget_bytes);
+        let planning_us = as_us(began.elapsed());
+        self.note(index, |account| account.chose(index, planned.choice, planning_us));
+        if planned.choice.order == ChosenOrder::Nothing {
+            self.note(index, |account| account.skip(Reason::NoGain, planned.plan.planned_bytes));
+        }
+        planned.plan
+    }
+
+    fn plan_by_rule(
         &self,
         pieces: Vec<Piece>,
         lookups: Vec<LookUp>,
@@ -271,9 +343,10 @@ impl Fetch {
         let may_ask = self.pool.check(index, &shared.brake).is_ok();
         let (inodes, lookups) = if may_ask { self.names_needed(device) } else { Default::default() };
         let pieces = std::mem::take(&mut *device.pieces());
+        let (large_folios, pieces) = self.cut_at_blocks(device, pieces);
         // Kept because they may have to be planned again.
         let kept = if device.is_described() { (pieces.clone(), lookups.clone()) } else { Default::default() };
-        let plan = self.plan(pieces, lookups, &device.description, device.budget_bytes);
+        let plan = self.plan(index, pieces, lookups);
         if plan.over_budget_bytes > 0 {
             self.note(index, |account| account.skip(Reason::OverBudget, plan.over_budget_bytes));
         }
@@ -282,18 +355,8 @@ impl Fetch {
             HeadStart::None => 0,
             HeadStart::AsPlanned => plan.head_start_steps,
         };
-        let cursor = AtomicUsize::new(0);
-        let mut job = Job {
-            device: index,
-            description: device.description,
-            plan,
-            head_start_steps,
-            inodes,
-            queue_us: 0.0,
-            cursor,
-            pieces: kept.0,
-            lookups: kept.1,
-        };
+        let job = Job::new(index, device.description, plan, Arc::new(inodes), kept);
+        let mut job = Job { head_start_steps, large_folios, ..job };
         job.queue_us = self.pacing(&job).queue_us;
         job
     }
@@ -322,14 +385,20 @@ impl Fetch {
         }
         let recorded = device.lookups.iter().map(|index| (*index, &profile.lookups[*index]));
         let mut lookups: Vec<LookUp> = recorded
-            .map(|(index, l)| LookUp { path: Path::Lookup(index), inode: l.inode, first_use_us: l.first_use_us })
+            .map(|(index, l)| LookUp {
+                path: Path::Lookup(index),
+                inode: l.inode,
+                first_use_us: l.first_use_us,
+                warm_use_us: l.warm_use_us,
+            })
             .collect();
         let known: HashSet<u64> = lookups.iter().map(|lookup| lookup.inode).collect();
         let files = device.files.iter().map(|index| (*index, &profile.files[*index]));
         let files = files.filter(|(_, file)| !file.deleted && !known.contains(&file.inode));
         lookups.extend(files.filter_map(|(index, file)| {
             let first_use_us = file.extents.iter().map(|extent| extent.first_use_us).min()?;
-            Some(LookUp { path: Path::File(index), inode: file.inode, first_use_us })
+            let warm_use_us = file.extents.iter().filter_map(|extent| Some(extent.warm_use?.time_us)).min();
+            Some(LookUp { path: Path::File(index), inode: file.inode, first_use_us, warm_use_us })
         }));
         lookups
     }
@@ -365,15 +434,17 @@ impl Fetch {
     }
 }
 
-/// The program's processor time according to the recording, microseconds. A precise recording reads page by page; the
+/// The program's processor time according to the recording, microseconds. A cold recording without read-ahead reads page by page; the
 /// processor time of these reads is subtracted.
 fn compute_us(profile: &Profile) -> Option<f64> {
     let recording = &profile.recording;
-    let reading_us = match recording.precision {
-        Precision::Precise => READ_CPU_US * (profile.data_bytes() / machine::page_size()) as f64,
-        Precision::UpperBound => 0.0,
-    };
+    let reading_us = reading_us(profile) * (profile.data_bytes() / machine::page_size()) as f64;
     (recording.cpu_us > 0).then(|| (recording.cpu_us as f64 - reading_us).max(0.0))
+}
+
+/// The processor time of reading one page in the recording, microseconds.
+fn reading_us(profile: &Profile) -> f64 {
+    if profile.recording.is_without_read_ahead() { READ_CPU_US } else { 0.0 }
 }
 
 fn yield_processor() {

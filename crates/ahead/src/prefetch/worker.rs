@@ -10,6 +10,8 @@
 //! A single worker keeps the order of a rotating disk. With several workers, an open(2) that waits for metadata does not delay
 //! the other steps.
 
+mod block;
+
 use crate::prefetch::account::{Account, Issued, Reason};
 use crate::prefetch::brake::Brake;
 use crate::prefetch::description_check::TimedRead;
@@ -173,11 +175,20 @@ impl Worker<'_> {
         let resident = cache::resident(&*readable, whole.start, whole.end - whole.start);
         let resident = resident.map(RangeSet::from_iter);
         let is_known = resident.is_ok();
+        if resident.as_ref().is_ok_and(|resident| used.count_common(resident) == used.count()) {
+            let mut known = self.job.resident.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            known.push((span.source, whole.clone()));
+        }
         self.note(|account| match &resident {
+            _ if self.job.is_refetch => {}
             Ok(resident) => account.already_resident_bytes += used.count_common(resident),
             Err(_) => account.residency_unknown_bytes += used.count(),
         });
-        for request in cut::requests(&used, &resident.unwrap_or_default(), readable.cap_bytes) {
+        let resident = resident.unwrap_or_default();
+        if self.fetch_block(span, &readable, &resident) {
+            return;
+        }
+        for request in cut::requests(&used, &resident, readable.cap_bytes) {
             let range = request.range.clone();
             let (last, bytes, issued) = (range.end - 1, range.end - range.start, Instant::now());
             if self.issue(span.source, &readable, &used, request) {
@@ -220,6 +231,9 @@ impl Worker<'_> {
             account.requests += 1;
             account.issued_bytes += length;
             account.bridged_bytes += request.bridged_bytes;
+            if self.job.is_refetch {
+                account.window.get_or_insert_default().refetched_bytes += wanted;
+            }
             if source.is_metadata() {
                 account.metadata_bytes += length;
             }

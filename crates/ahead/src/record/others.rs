@@ -1,6 +1,7 @@
 //! Observing processes that others have started: until they are ready, the time is over, the one process has ended, or a signal arrives.
 
 use super::Run;
+use super::exact::mapped_folio_pages;
 use super::read_ahead::SwitchedOn;
 use super::recorder::{RecordedRun, Recorder, evaluate, monotonic_ns, single_faults, working_directory};
 use super::single_faults::SingleFaults;
@@ -45,6 +46,8 @@ impl Recorder {
             ready_ns: ready_at.map(monotonic_ns),
             cold: self.starts_cold,
             precise: false,
+            read_ahead_off: false,
+            mapped_folio_pages: mapped_folio_pages(),
             single_faults: single_faults.as_ref().is_some_and(SingleFaults::holds),
         };
         let now = Instant::now();

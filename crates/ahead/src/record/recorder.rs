@@ -6,11 +6,13 @@
 //!     profile of all runs ◀── merge ◀── profile of the run ◀── learn ◀── observation ◀─────┘
 //! ```
 
-use super::exact::{switch_fault_around_off, switch_read_ahead_off};
+use super::device_times;
+use super::exact::{limit_read_ahead, mapped_folio_pages, switch_fault_around_off, switch_read_ahead_off};
+use super::first_start::FirstStart;
 use super::read_ahead::SwitchedOn;
 use super::single_faults::SingleFaults;
 use super::source::{Observer, Source, Target, Wanted};
-use super::{LeftOut, Observation, Run, learn};
+use super::{LeftOut, Observation, Run, created_files, learn};
 use crate::error::Context;
 use crate::machine::wait_for_machine;
 use crate::notify::Notify;
@@ -20,7 +22,7 @@ use crate::{Error, Result, Stopped, drives, restore};
 use ahead_learn::Counters;
 use ahead_observe::{Scope, now_ns};
 use ahead_process::{Child, Command, Signals, family};
-use ahead_profile::{Outside, Profile};
+use ahead_profile::{Outside, PathBytes, Profile};
 use ahead_sys::{evict, usage};
 use ahead_undo::Guard;
 use ahead_undo::machine_lock::MachineLock;
@@ -31,8 +33,11 @@ use std::time::{Duration, Instant, SystemTime};
 /// Whether the kernel's read-ahead is off during a cold recording, so that the recorded pages are those used and no others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReadAhead {
-    /// Off where the machine permits that; otherwise on, with a notice.
+    /// On where the recording is exact with it: each fault maps one page, and accesses to cached pages are seen. Otherwise off, where
+    /// the machine permits that; otherwise on, with a notice.
     #[default]
+    OffIfNeeded,
+    /// Off where the machine permits that; otherwise on, with a notice.
     OffIfPossible,
     /// Off; an error where the machine does not permit that.
     Off,
@@ -52,6 +57,8 @@ pub struct Recorder {
     pub read_ahead: ReadAhead,
     /// Runs of the command; the profile stores for each page how many of them used it.
     pub runs: u32,
+    /// Record a second run if the one run of [`Recorder::record`] was the first start of the program ([`FirstStart`]), and keep the second.
+    pub again_after_first_start: bool,
     /// The end of each run.
     pub until: Until,
     /// Time limit of each run, after which the program and all processes that it started are ended. `None`: no limit.
@@ -69,6 +76,7 @@ impl Default for Recorder {
             starts_cold: false,
             read_ahead: ReadAhead::default(),
             runs: 1,
+            again_after_first_start: false,
             until: Until::default(),
             duration: None,
             source: None,
@@ -112,6 +120,9 @@ pub struct Recording {
     pub left_out: LeftOut,
     /// Events of the last run that the observer did not keep.
     pub counters: Counters,
+    /// The signs that the first run was the program's first start; `None`: there are none, or it is unknown (a warm recording, one of
+    /// running processes, or one without BPF).
+    pub first_start: Option<FirstStart>,
 }
 
 impl Recording {
@@ -131,6 +142,8 @@ pub(super) struct RecordedRun {
     started_ns: u64,
     setup: Duration,
     evaluation: Duration,
+    /// Files that the run created and that a later start may read.
+    created: Vec<PathBytes>,
 }
 
 /// The status of a recording that did not reach the requested readiness.
@@ -147,7 +160,19 @@ impl Recorder {
         if !self.cold {
             restore::settings_if_free(notify);
         }
-        self.repeat(self.runs, || self.record_command(command, None, signals, notify))
+        let mut record_once = || self.record_command(command, None, signals, notify);
+        let first = self.repeat(self.runs, &mut record_once)?;
+        match &first.first_start {
+            Some(start)
+                if self.again_after_first_start
+                    && first.is_complete()
+                    && (first.status, first.stopped) == (0, None) =>
+            {
+                notify(&start.notice());
+                Ok(choose(self.repeat(1, record_once), first))
+            }
+            _ => Ok(first),
+        }
     }
 
     /// Observes running processes until the condition of [`Recorder::until`] is met, the time limit has passed, the process of
@@ -209,6 +234,7 @@ impl Recorder {
         let interrupted = interruption(&runs, runs_asked);
         let by_themselves = runs.iter().map(|run| run.finished).filter(|run| !run.ready && !run.is_interrupted());
         let failed_status = by_themselves.map(|run| run.status).find(|status| *status != 0);
+        let created = runs.first().map(|run| run.created.clone()).unwrap_or_default();
         let last = runs.last().expect("there is at least one run");
         let RecordedRun { left_out, counters, finished, started_ns, setup, evaluation, .. } = *last;
         let duration = Duration::from_micros(last.profile.recording.duration_us);
@@ -240,6 +266,7 @@ impl Recorder {
             evaluation,
             left_out,
             counters,
+            first_start: FirstStart::of(created, runs_asked),
         }
     }
 
@@ -272,9 +299,9 @@ impl Recorder {
         let own = if self.cold && held.is_none() { Some(wait_for_machine(signals, notify)?) } else { None };
         // Only after the wait for the lock: the setting is changed for every process, also for a running comparison.
         let single_faults = single_faults();
-        let guards = match held.or(own.as_ref()).filter(|_| self.cold) {
-            Some(lock) => self.switch_read_ahead(lock, notify)?,
-            None => None,
+        let settings = match held.or(own.as_ref()).filter(|_| self.cold) {
+            Some(lock) => self.switch_read_ahead(lock, single_faults.is_some() && observer.sees_hits(), notify)?,
+            None => Settings::default(),
         };
         if self.cold {
             make_cold(signals)?;
@@ -289,13 +316,23 @@ impl Recorder {
         // In this order: a delay between the two makes the recorded end too late, never earlier than the last reads.
         let ended_ns = monotonic_ns(finished.observed_until);
         let cpu = usage::cpu_of_ended_children() - cpu_before;
-        let precise = guards.is_some() && !observer.is_upper_bound();
         let switched_on = SwitchedOn::now();
-        drop(guards);
         let was_single = single_faults.as_ref().is_some_and(SingleFaults::holds);
+        let precise = match settings {
+            Settings { read_ahead_off: true, .. } => !observer.is_upper_bound(),
+            Settings { needs_single_faults: true, .. } => was_single,
+            _ => false,
+        };
+        if settings.needs_single_faults && !precise {
+            notify("faults did not stay limited to one page, so the profile is an upper bound (see record --precise)");
+        }
+        let read_ahead_off = settings.read_ahead_off;
+        drop(settings);
         drop(single_faults);
         // The page cache is what a recording by residency evaluates: another cold recording would evict it.
-        let own = own.filter(|_| observer.is_upper_bound());
+        // The same for times of the devices.
+        let measures = self.cold && !read_ahead_off;
+        let own = own.filter(|_| observer.is_upper_bound() || measures);
         let run = Run {
             command: words,
             directory: working_directory(),
@@ -306,30 +343,72 @@ impl Recorder {
             ready_ns: finished.ready.then(|| monotonic_ns(finished.at)),
             cold: self.cold,
             precise,
+            read_ahead_off,
+            mapped_folio_pages: mapped_folio_pages(),
             single_faults: was_single,
         };
-        let recorded = evaluate(observer, run, switched_on, setup, finished, signals, notify);
+        let mut recorded = evaluate(observer, run, switched_on, setup, finished, signals, notify)?;
+        if measures {
+            recorded.profile.recording.devices = device_times::measure(&recorded.profile);
+        }
         drop(own);
-        recorded
+        Ok(recorded)
     }
 
-    /// Switches read-ahead off if that is requested, or possible in a cold recording. `None`: it stays on.
-    fn switch_read_ahead(&self, lock: &MachineLock, notify: Notify<'_>) -> Result<Option<Vec<Guard>>> {
+    /// Switches read-ahead off if that is requested, or needed and possible in a cold recording. `is_exact`: whether the used pages are seen
+    /// with read-ahead, too.
+    fn switch_read_ahead(&self, lock: &MachineLock, is_exact: bool, notify: Notify<'_>) -> Result<Settings> {
+        let off = |guards| Settings { read_ahead_off: true, needs_single_faults: false, _guards: guards };
         match self.read_ahead {
-            ReadAhead::Unchanged => Ok(None),
+            ReadAhead::Unchanged => Ok(Settings::default()),
             ReadAhead::Off => {
                 let guards = switch_read_ahead_off(lock);
-                guards.map(Some).context(|| "--precise needs read-ahead switched off".into())
+                guards.map(off).context(|| "--precise needs read-ahead switched off".into())
             }
-            ReadAhead::OffIfPossible => match switch_read_ahead_off(lock) {
-                Ok(guards) => Ok(Some(guards)),
+            ReadAhead::OffIfNeeded if is_exact => {
+                let guards = limit_read_ahead(lock).unwrap_or_else(|error| {
+                    tracing::info!("read-ahead stays as it is: {error}");
+                    Vec::new()
+                });
+                Ok(Settings { read_ahead_off: false, needs_single_faults: true, _guards: guards })
+            }
+            ReadAhead::OffIfNeeded | ReadAhead::OffIfPossible => match switch_read_ahead_off(lock) {
+                Ok(guards) => Ok(off(guards)),
                 Err(error) => {
                     notify(&format!("read-ahead stays on, so the profile will be an upper bound: {error}"));
-                    Ok(None)
+                    Ok(Settings::default())
                 }
             },
         }
     }
+}
+
+/// The machine's settings during a cold run, until this value is dropped.
+#[derive(Debug, Default)]
+struct Settings {
+    read_ahead_off: bool,
+    /// Read-ahead is on, and the recording is exact if each fault maps one page.
+    needs_single_faults: bool,
+    _guards: Vec<Guard>,
+}
+
+/// The second run if it succeeded, otherwise the first.
+fn choose(second: Result<Recording>, first: Recording) -> Recording {
+    let Some(start) = first.first_start.clone() else { return first };
+    let (failure, stopped) = match second {
+        Ok(second) if second.is_complete() && second.status == 0 => {
+            return Recording { first_start: Some(FirstStart { runs: 2, kept_run: 2, ..start }), ..second };
+        }
+        Ok(second) if second.interrupted.is_some() || second.stopped.is_some() => {
+            ("was interrupted".to_owned(), Some((second.status, second.stopped)))
+        }
+        Ok(second) => (format!("failed with status {}", second.failed_status.unwrap_or(second.status.into())), None),
+        Err(Error::Stopped(signal)) => ("was interrupted".to_owned(), Some((signal.code(), Some(signal.0)))),
+        Err(error) => (format!("was not recorded ({error})"), None),
+    };
+    let (status, stopped) = stopped.unwrap_or((first.status, first.stopped));
+    let start = FirstStart { runs: 2, kept_run: 1, failure: Some(failure), ..start };
+    Recording { first_start: Some(start), status, stopped, ..first }
 }
 
 /// A time of this process on the clock of the events.
@@ -388,14 +467,16 @@ pub(super) fn evaluate(
             setting.display()
         ));
     }
-    let Learned { profile, left_out, counters, .. } = learned;
-    Ok(RecordedRun { profile, left_out, counters, finished, started_ns, setup, evaluation: began.elapsed() })
+    let Learned { profile, left_out, counters, created, .. } = learned;
+    let evaluation = began.elapsed();
+    Ok(RecordedRun { profile, left_out, counters, finished, started_ns, setup, evaluation, created })
 }
 
 struct Learned {
     profile: Profile,
     left_out: LeftOut,
     counters: Counters,
+    created: Vec<PathBytes>,
     /// The setting of a device that the program read: its read-ahead was on, although it should have been off.
     switched_on: Option<PathBuf>,
 }
@@ -403,12 +484,13 @@ struct Learned {
 fn learn_checked(observation: &Observation, run: &Run, switched_on: &SwitchedOn) -> Result<Learned> {
     let (profile, left_out) = learn(observation, run)?;
     let counters = observation.counters;
-    let setting = switched_on.of_any_in(&profile).filter(|_| run.precise).map(PathBuf::from);
+    let created = if run.command.is_empty() { Vec::new() } else { created_files(observation, run)? };
+    let setting = switched_on.of_any_in(&profile).filter(|_| run.precise && run.read_ahead_off).map(PathBuf::from);
     if setting.is_none() {
-        return Ok(Learned { profile, left_out, counters, switched_on: None });
+        return Ok(Learned { profile, left_out, counters, created, switched_on: None });
     }
-    let (profile, left_out) = learn(observation, &Run { precise: false, ..run.clone() })?;
-    Ok(Learned { profile, left_out, counters, switched_on: setting })
+    let (profile, left_out) = learn(observation, &Run { precise: false, read_ahead_off: false, ..run.clone() })?;
+    Ok(Learned { profile, left_out, counters, created, switched_on: setting })
 }
 
 pub(super) fn working_directory() -> Vec<u8> {

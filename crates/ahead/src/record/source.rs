@@ -122,6 +122,15 @@ impl Observer {
         matches!(self, Observer::Residency { .. })
     }
 
+    /// Whether accesses to cached pages are seen. Then the used pages are known with read-ahead, too.
+    pub(super) fn sees_hits(&self) -> bool {
+        match self {
+            Observer::Bpf(tracer) => tracer.source().sees_hits(),
+            Observer::Ftrace(ftrace) => ftrace.sees_hits(),
+            Observer::Residency { .. } => false,
+        }
+    }
+
     /// Stops observing.
     pub(super) fn finish(self) -> Result<Observed> {
         Ok(match self {
@@ -180,7 +189,8 @@ fn by_bpf(wanted: Wanted, target: &Target<'_>) -> Result<Observer> {
         Some(Source::Bpf(source)) => Some(source),
         _ => None,
     };
-    let tracer = Tracer::start(&Options { scope, lookups: wanted.cold, added: wanted.cold, source })?;
+    let timeline = matches!(target, Target::Child(..));
+    let tracer = Tracer::start(&Options { scope, lookups: wanted.cold, added: wanted.cold, timeline, source })?;
     if let Target::Child(pid, _) = target {
         tracer.follow(*pid, true)?;
     }

@@ -1,8 +1,9 @@
 //! The report of a comparison, for people and programs.
 
-use crate::words;
+use ahead::compare::bound::BoundBy;
 use ahead::compare::{Measured, ProgramComparison, Report, Spread};
 use ahead_report::html::Page;
+use ahead_report::json;
 use ahead_report::number::{self, count, grouped, size};
 use ahead_report::svg::{self, Bar, Tone};
 use ahead_report::table::{Kind, Screen, Table};
@@ -41,8 +42,8 @@ impl<'a> Rendered<'a> {
     /// For programs.
     pub fn json(&self) -> Json<'_> {
         Json {
-            command: words::lossy(&self.words),
-            command_percent: words::percent_where_needed(&self.words),
+            command: json::lossy(&self.words),
+            command_percent: json::percent_where_needed(&self.words),
             report: &self.report,
         }
     }
@@ -93,9 +94,7 @@ impl<'a> Rendered<'a> {
                           cached, with the profile; warm: everything cached."
             .to_owned();
         if self.report.bound_s.is_some() {
-            legend.push_str(
-                " Line: lower bound, the larger of the program's warm median and the disk's time for the used data.",
-            );
+            legend.push_str(" Line: lower bound for every order of reads and of the program's threads.");
         }
         legend
     }
@@ -160,12 +159,19 @@ impl<'a> Rendered<'a> {
         remarks
     }
 
-    /// The lower bound and which of its two causes it is.
+    /// The lower bound and what sets it.
     fn bound(&self) -> Option<String> {
         let bound = self.report.bound_s?;
         Some(match self.report.bound_by {
-            Some("disk") => format!("bound {bound:.3} s: the disk needs this time for the used data in one sweep"),
-            _ => format!("bound {bound:.3} s: the program itself needs this time (the warm median)"),
+            Some(BoundBy::Disk) => {
+                format!("bound {bound:.3} s: the disk needs this time for the used data, in any order")
+            }
+            Some(BoundBy::Order) => {
+                format!(
+                    "bound {bound:.3} s: what the program computes after a use that the disk cannot deliver earlier"
+                )
+            }
+            _ => format!("bound {bound:.3} s: the program itself needs this time (its fastest warm run)"),
         })
     }
 

@@ -1,6 +1,6 @@
 //! The result of a recording, as text and as JSON.
 
-use ahead::record::{LeftOut, Recording};
+use ahead::record::Recording;
 use ahead_profile::Precision;
 use ahead_report::number;
 use ahead_report::text::printable;
@@ -18,32 +18,6 @@ pub struct Summary<'a> {
 }
 
 impl Summary<'_> {
-    /// Counts of items missing from the profile, by reason, with the JSON key and the text.
-    fn missing(&self) -> [(u64, &'static str, &'static str); 12] {
-        let Recording { profile, left_out, counters, entries_beyond_limits, outside, .. } = self.recording;
-        let &LeftOut { unreachable, without_device, made_here, other_kinds, .. } = left_out;
-        let &LeftOut { unseen_namespaces, unnamed_files, not_looked_for, unkept_lookups, .. } = left_out;
-        let unkept = counters.unkept + unkept_lookups;
-        [
-            (profile.recording.lost_events, "lost_events", "events LOST: the profile is incomplete"),
-            (unreachable, "unreachable_files", "files on file systems that cannot be reached from here"),
-            (without_device, "files_without_device", "files without a device (tmpfs and the like)"),
-            (made_here, "files_made_here", "files that were created or grew during the recording"),
-            (other_kinds, "other_inodes", "other inodes"),
-            (unseen_namespaces, "unseen_namespaces", "mount namespaces that ended before their paths could be read"),
-            (unnamed_files, "files_without_path", "files whose path was not found"),
-            (counters.unreadable, "unreadable_lookups", "looked-up paths that could not be read"),
-            (unkept, "unkept_events", "of the lost events because of the memory limit: record a shorter run"),
-            (
-                *entries_beyond_limits,
-                "entries_beyond_limits",
-                "entries beyond the limits of a profile: record a shorter run",
-            ),
-            (outside.files, "files_outside_root", "files outside the directory of --root"),
-            (not_looked_for, "files_not_looked_for", "files that count as deleted, in directories too large to search"),
-        ]
-    }
-
     /// The summary as JSON.
     pub fn json(&self) -> Value {
         let recording = self.recording;
@@ -64,8 +38,18 @@ impl Summary<'_> {
             "interrupted": recording.interrupted.is_some(),
             "failed_status": recording.failed_status,
             "kept": self.kept,
+            "first_start": null,
         });
-        for (count, key, _) in self.missing() {
+        if let Some(start) = &recording.first_start {
+            value["first_start"] = json!({
+                "created_files": start.created.len(),
+                "created": start.examples(),
+                "runs": start.runs,
+                "kept_run": start.kept_run,
+                "failure": start.failure,
+            });
+        }
+        for (count, key, _) in self.recording.missing() {
             value[key] = json!(count);
         }
         value
@@ -101,9 +85,12 @@ impl Summary<'_> {
         } else if let Some(status) = recording.failed_status {
             eprintln!("ahead: the program failed with status {status}: this profile is of that run");
         }
-        let missing = self.missing();
+        let missing = self.recording.missing();
         let notes = missing.iter().filter(|(count, ..)| *count > 0).map(|(count, _, what)| format!("{count} {what}"));
         let notes: Vec<String> = notes.collect();
+        if let Some(start) = &recording.first_start {
+            eprintln!("ahead: {}", start.outcome());
+        }
         if !notes.is_empty() {
             eprintln!("ahead: left out: {}", notes.join(", "));
         }

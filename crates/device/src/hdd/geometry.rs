@@ -28,7 +28,7 @@ struct Zone {
 
 /// The tracks of a disk.
 #[derive(Clone, Debug)]
-pub(super) struct Geometry {
+pub(crate) struct Geometry {
     zones: [Zone; ZONES],
     zone_count: usize,
     tracks: u64,
@@ -40,7 +40,7 @@ pub(super) struct Geometry {
 impl Geometry {
     /// Tracks for `capacity_bytes` at the given sustained rates in bytes per second; the rates include the change of
     /// tracks.
-    pub(super) fn new(capacity_bytes: u64, outer: f64, inner: f64, turn_ns: u64, change_ns: u64) -> Geometry {
+    pub(crate) fn new(capacity_bytes: u64, outer: f64, inner: f64, turn_ns: u64, change_ns: u64) -> Geometry {
         let pitch_ns = turn_ns + change_ns;
         let zone_count = if inner < outer { ZONES } else { 1 };
         let track_bytes = |zone: usize| {
@@ -68,17 +68,17 @@ impl Geometry {
     }
 
     /// Number of tracks.
-    pub(super) fn tracks(&self) -> u64 {
+    pub(crate) fn tracks(&self) -> u64 {
         self.tracks
     }
 
     /// One turn of the platter.
-    pub(super) fn turn_ns(&self) -> u64 {
+    pub(crate) fn turn_ns(&self) -> u64 {
         self.turn_ns
     }
 
     /// Platter time at which `byte` begins to pass under the head.
-    pub(super) fn tau_ns(&self, byte: u64) -> u64 {
+    pub(crate) fn tau_ns(&self, byte: u64) -> u64 {
         let zone = self.zone_of_byte(byte);
         let in_zone = byte - zone.first_byte;
         let (track, in_track) = (in_zone / zone.track_bytes, in_zone % zone.track_bytes);
@@ -86,7 +86,7 @@ impl Geometry {
     }
 
     /// Platter time at which all bytes below `end` have passed, without the change of tracks after them.
-    pub(super) fn tau_end_ns(&self, end: u64) -> u64 {
+    pub(crate) fn tau_end_ns(&self, end: u64) -> u64 {
         if end == 0 {
             return 0;
         }
@@ -97,13 +97,31 @@ impl Geometry {
     }
 
     /// The track of `byte`.
-    pub(super) fn track(&self, byte: u64) -> u64 {
+    pub(crate) fn track(&self, byte: u64) -> u64 {
         let zone = self.zone_of_byte(byte);
         zone.first_track + (byte - zone.first_byte) / zone.track_bytes
     }
 
+    /// Platter times between which the track of `byte` passes, without the change to the next one.
+    pub(crate) fn track_span_ns(&self, byte: u64) -> (u64, u64) {
+        let zone = self.zone_of_byte(byte);
+        let start_ns = zone.first_tau_ns + (byte - zone.first_byte) / zone.track_bytes * self.pitch_ns;
+        (start_ns, start_ns + self.turn_ns)
+    }
+
+    /// The time in which this number of bytes passes at least, anywhere from `byte` on: inner tracks are not longer.
+    pub(crate) fn least_pass_ns(&self, byte: u64, bytes: u64) -> u64 {
+        let track_bytes = u128::from(self.zone_of_byte(byte).track_bytes);
+        (u128::from(bytes) * u128::from(self.turn_ns) / track_bytes) as u64
+    }
+
+    /// The change to the next track.
+    pub(crate) fn change_ns(&self) -> u64 {
+        self.pitch_ns - self.turn_ns
+    }
+
     /// Number of bytes that have passed completely by platter time `tau_ns`.
-    pub(super) fn bytes_passed(&self, tau_ns: u64) -> u64 {
+    pub(crate) fn bytes_passed(&self, tau_ns: u64) -> u64 {
         let after = self.zones[..self.zone_count].partition_point(|zone| zone.first_tau_ns <= tau_ns);
         let zone = &self.zones[after - 1];
         let in_zone_ns = tau_ns - zone.first_tau_ns;
@@ -112,7 +130,7 @@ impl Geometry {
     }
 
     /// The first time from `from_ns` on at which `byte` is under a head on its track.
-    pub(super) fn comes_round_ns(&self, byte: u64, from_ns: u64) -> u64 {
+    pub(crate) fn comes_round_ns(&self, byte: u64, from_ns: u64) -> u64 {
         let angle_ns = self.tau_ns(byte) % self.turn_ns;
         from_ns + (angle_ns + self.turn_ns - from_ns % self.turn_ns) % self.turn_ns
     }
@@ -121,7 +139,7 @@ impl Geometry {
 /// The time of the arm for a part of the stroke, through the three figures of a data sheet. It is `a + b·√f` up to a
 /// third of the stroke (accelerate, brake), and linear beyond (coast).
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SeekCurve {
+pub(crate) struct SeekCurve {
     track_ns: f64,
     root_ns: f64,
     knee_ns: f64,
@@ -135,7 +153,7 @@ const KNEE: f64 = 1.0 / 3.0;
 impl SeekCurve {
     /// The curve with these times for a single track, the mean over all pairs of positions, and the full stroke.
     /// `None`: no curve through them rises everywhere.
-    pub(super) fn fit(track_ns: f64, average_ns: f64, full_ns: f64) -> Option<SeekCurve> {
+    pub(crate) fn fit(track_ns: f64, average_ns: f64, full_ns: f64) -> Option<SeekCurve> {
         // A distance f between two random positions has the density 2(1-f). The mean has two parts: a + b·√f up to the
         // knee k, and the line from s = a + b·√k to the full stroke beyond it. The mean is linear in b:
         //   average = a(1-v) + b(q + √k(w-v)) + full·v
@@ -150,7 +168,7 @@ impl SeekCurve {
     }
 
     /// Time for `share` (0 to 1) of the stroke; 0 takes no time.
-    pub(super) fn time_ns(&self, share: f64) -> u64 {
+    pub(crate) fn time_ns(&self, share: f64) -> u64 {
         let time_ns = if share <= 0.0 {
             0.0
         } else if share <= KNEE {
@@ -159,6 +177,11 @@ impl SeekCurve {
             self.knee_ns + self.coast_ns * (share - KNEE) / (1.0 - KNEE)
         };
         time_ns as u64
+    }
+
+    /// Whether each further part of the stroke takes no longer than the part before it.
+    pub(crate) fn is_concave(&self) -> bool {
+        self.root_ns / (2.0 * KNEE.sqrt()) >= self.coast_ns / (1.0 - KNEE)
     }
 }
 

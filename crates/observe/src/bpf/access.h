@@ -22,6 +22,7 @@ struct span {
 	u32 file;
 	u32 kind;
 	u64 reported; /* number of events */
+	u64 known; /* the used pages of the last word, by bit */
 };
 
 static __always_inline void report(struct span *span, u64 first, u64 mask, u64 pages)
@@ -69,18 +70,20 @@ static __always_inline u64 set_bits(u64 *bits, u64 wanted)
 }
 
 /* Marks pages of one word, and returns the newly marked ones. */
-static __always_inline u64 mark(u32 file, u64 page, u64 wanted, u32 kind)
+static __always_inline u64 mark(struct span *span, u64 page, u64 wanted)
 {
-	struct word *word = word_of(file, page);
+	struct word *word = word_of(span->file, page);
 	if (!word) {
 		count(REPEATED);
 		return wanted;
 	}
-	if (kind == ACCESS_ADDED)
+	if (span->kind == ACCESS_ADDED)
 		return set_bits(&word->added, wanted);
-	if (kind == ACCESS_AROUND)
+	if (span->kind == ACCESS_AROUND)
 		return set_bits(&word->around, wanted);
-	return set_bits(&word->used, wanted);
+	u64 new = set_bits(&word->used, wanted);
+	span->known = *(volatile u64 *)&word->used;
+	return new;
 }
 
 static __always_inline u64 mask_of(u64 page, u64 end)
@@ -104,7 +107,7 @@ __noinline int take_word(struct span *span)
 	if (page >= span->end)
 		return 1;
 	u64 wanted = mask_of(page, span->end);
-	u64 new = mark(span->file, page, wanted, span->kind);
+	u64 new = mark(span, page, wanted);
 	u64 next = (page | 63) + 1;
 	if (next > span->end)
 		next = span->end;
@@ -177,7 +180,8 @@ static __always_inline void touch(struct inode *inode, u64 first, u64 last, u32 
 		span.end = file_pages;
 	if (span.page >= span.end)
 		return;
-	if (span.end <= (span.page | 63) + 1)
+	bool is_one_word = span.end <= (span.page | 63) + 1;
+	if (is_one_word)
 		take_word(&span);
 	else
 		bpf_loop(WORDS_PER_SPAN, span_step, &span, 0);
@@ -185,6 +189,8 @@ static __always_inline void touch(struct inode *inode, u64 first, u64 last, u32 
 	/* A new name is searched when a file is read again from its beginning, not for each page. */
 	if (!(state->flags & FILE_ANNOUNCED) || (span.reported && first == 0 && kind == ACCESS_READ))
 		name_file(state, inode, alias_of(inode));
+	if (kind == ACCESS_READ && is_one_word && state->flags & FILE_ANNOUNCED)
+		remember_pages(inode, first >> 6, span.known);
 }
 
 #endif

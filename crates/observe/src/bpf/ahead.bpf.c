@@ -22,6 +22,8 @@
  *     event.h    events for user space
  *     maps.h     tables; which processes are followed
  *     path.h     inode → id, and its path, once
+ *     timeline.h   processor clocks of the threads, and what wakes them
+ *     known.h    pages that need no look
  *     access.h   pages → new pages → events
  *     older.h    the functions to probe where tracepoints are missing
  *     lookup.h   paths of system calls, in cold recordings only
@@ -38,7 +40,9 @@
 #include "triple_attach.h"
 #include "event.h"
 #include "maps.h"
+#include "timeline.h"
 #include "path.h"
+#include "known.h"
 #include "access.h"
 
 enum { ON_GET_PAGES, ON_FAULT, ON_MAP_PAGES, ON_ADDED, ON_FORK, ON_EXEC, ON_EXIT, ON_SYSCALL_END };
@@ -76,11 +80,23 @@ static __always_inline void request_pages(struct address_space *mapping, u64 fir
 
 #include "older.h"
 
-TRIPLE(ON_GET_PAGES, on_get_pages, "mm_filemap_get_pages")
+/* Not inlined: then a read that is known does not pay for saving registers. */
+static __noinline int look_at_read(struct address_space *mapping, u64 first, u64 last)
 {
 	if (is_followed())
-		request_pages((void *)ARGUMENT(ctx, 0), ARGUMENT(ctx, 1), ARGUMENT(ctx, 2));
+		request_pages(mapping, first, last);
 	return 0;
+}
+
+static __always_inline bool is_read_known(u64 *ctx, enum copy copy)
+{
+	return is_known((void *)ARGUMENT(ctx, 0), ARGUMENT(ctx, 1), ARGUMENT(ctx, 2), copy);
+}
+
+TRIPLE_UNLESS(ON_GET_PAGES, on_get_pages, "mm_filemap_get_pages", is_read_known,
+	      confirm_pages((void *)ARGUMENT(ctx, 0), ARGUMENT(ctx, 1)))
+{
+	return look_at_read((void *)ARGUMENT(ctx, 0), ARGUMENT(ctx, 1), ARGUMENT(ctx, 2));
 }
 
 TRIPLE(ON_FAULT, on_fault, "mm_filemap_fault")
@@ -119,7 +135,10 @@ TRIPLE(ON_FORK, on_fork, "sched_process_fork")
 	struct task_struct *parent = (void *)ARGUMENT(ctx, 0);
 	struct task_struct *child = (void *)ARGUMENT(ctx, 1);
 	u32 child_tgid = BPF_CORE_READ(child, tgid);
-	if (BPF_CORE_READ(parent, tgid) == child_tgid || !is_followed())
+	if (!is_followed())
+		return 0;
+	start_clock(child);
+	if (BPF_CORE_READ(parent, tgid) == child_tgid)
 		return 0;
 	u32 flags = 0;
 	if (!settings.everything && !settings.cgroup && bpf_map_update_elem(&followed, &child_tgid, &flags, BPF_ANY))
@@ -163,6 +182,8 @@ TRIPLE_THEN(ON_EXIT, on_exit, "sched_process_exit", end_account())
 {
 	struct task_struct *task = (void *)ARGUMENT(ctx, 0);
 	u32 tgid = BPF_CORE_READ(task, tgid);
+	if (is_followed())
+		end_clock();
 	/* The count is already decremented: 0 at the end of the last thread. */
 	if (BPF_CORE_READ(task, signal, live.counter) == 0)
 		bpf_map_delete_elem(&followed, &tgid);

@@ -12,6 +12,9 @@ enum event_type {
 	EVENT_EXEC = 3,
 	EVENT_LOOKUP = 4,
 	EVENT_FORK = 5,
+	EVENT_THREAD_START = 6,
+	EVENT_THREAD_END = 7,
+	EVENT_WAKE = 8,
 };
 
 enum access_kind {
@@ -39,6 +42,7 @@ struct event {
 	u32 type;
 	u32 tgid;
 	u64 time_ns;
+	u64 cpu_ns; /* processor time of the thread; 0 without a timeline */
 };
 
 struct access_event {
@@ -85,9 +89,11 @@ struct exec_event {
 
 struct lookup_event {
 	struct event head;
+	u32 tid;
 	u32 base; /* the directory that a relative path starts from, or the root directory for an absolute one */
 	u16 flags;
 	u16 path_bytes;
+	u32 padding;
 	char path[PATH_BYTES];
 };
 
@@ -95,6 +101,15 @@ struct fork_event {
 	struct event head; /* of the parent */
 	u32 child;
 	u32 padding;
+};
+
+/* A thread starts (other: the one that starts it), ends, or is woken (other: by which followed thread, 0 if by none). */
+struct thread_event {
+	struct event head; /* cpu_ns: of the thread */
+	u32 tid;
+	u32 other;
+	u64 other_cpu_ns; /* processor time of the other thread */
+	u64 slept_ns;     /* woken: how long it slept */
 };
 
 /* Settings, fixed before the programs are loaded, so that the verifier removes unused code. */
@@ -107,6 +122,8 @@ struct settings {
 	u32 mount_namespace; /* of the observer: a program in another one is announced at once */
 	u32 want_added;      /* report pages that are added to the cache */
 	u32 wake_bytes;      /* wake the observer when this many bytes wait */
+	u32 timeline_bytes;  /* send no events of threads when more bytes than this wait; 0: the threads have no clocks */
+	u32 has_copies;      /* each program is attached three times (triple_attach.h) */
 	u32 padding;
 };
 
@@ -116,7 +133,8 @@ enum loss {
 	LOSS_BUSY = 2,   /* all scratch buffers of this processor were in use: tried again later */
 	LOSS_TEXT = 3,   /* a path could not be read from the program's memory */
 	REPEATED = 4,    /* the table of pages was full: repeats are reported again, nothing is lost */
-	COUNTERS = 5,
+	LOSS_TIMELINE = 5, /* an event of a thread: the timeline is incomplete, the profile is not */
+	COUNTERS = 6,
 };
 
 #endif

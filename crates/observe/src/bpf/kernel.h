@@ -208,6 +208,9 @@ struct task_struct {
 	struct files_struct *files;
 	struct nsproxy *nsproxy;
 	struct signal_struct *signal;
+	unsigned int __state;
+	void *stack;
+	unsigned in_iowait : 1;
 } RELOCATED;
 
 struct seq_file;

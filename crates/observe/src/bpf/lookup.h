@@ -43,9 +43,11 @@ static __always_inline struct dentry *entry_of_descriptor(struct task_struct *ta
 static __always_inline void send_lookup(struct lookup_event *event, u32 base, u32 flags, u32 bytes)
 {
 	fill_head(&event->head, EVENT_LOOKUP);
+	event->tid = bpf_get_current_pid_tgid();
 	event->base = base;
 	event->flags = flags;
 	event->path_bytes = bytes;
+	event->padding = 0;
 	if (bytes > PATH_BYTES)
 		bytes = PATH_BYTES;
 	send(event, __builtin_offsetof(struct lookup_event, path) + bytes, false);

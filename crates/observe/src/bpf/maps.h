@@ -85,6 +85,22 @@ struct {
 	__type(value, struct reading);
 } readings SEC(".maps");
 
+/* The processor clocks of the followed threads, by thread id (timeline.h). */
+struct thread_clock {
+	u64 cpu_ns;          /* processor time until it last stopped running */
+	u64 since_ns;        /* it has been running since; 0: it is not running */
+	u64 asleep_since_ns; /* it has been sleeping since, and not for I/O; 0: it is not */
+	u64 waits_for_kernel; /* the sleep is uninterruptible */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1 << 16);
+	__uint(map_flags, 1); /* BPF_F_NO_PREALLOC */
+	__type(key, u32);
+	__type(value, struct thread_clock);
+} clocks SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, COUNTERS);
@@ -158,11 +174,24 @@ static __always_inline bool send(void *event, u64 bytes, bool now)
 	return false;
 }
 
+/* Processor time of the current thread; 0 if it has no clock. */
+static __always_inline u64 cpu_ns_of_current(u64 now_ns)
+{
+	if (!settings.timeline_bytes)
+		return 0;
+	u32 tid = bpf_get_current_pid_tgid();
+	struct thread_clock *clock = bpf_map_lookup_elem(&clocks, &tid);
+	if (!clock)
+		return 0;
+	return clock->cpu_ns + (clock->since_ns ? now_ns - clock->since_ns : 0);
+}
+
 static __always_inline void fill_head(struct event *head, u32 type)
 {
 	head->type = type;
 	head->tgid = bpf_get_current_pid_tgid() >> 32;
 	head->time_ns = bpf_ktime_get_ns();
+	head->cpu_ns = cpu_ns_of_current(head->time_ns);
 }
 
 /*

@@ -59,9 +59,9 @@ enum copy { FIRST, SECOND, LAST };
 /* Whether a program's first, second or last copy has to do the work. */
 static __always_inline bool has_work(u32 program, enum copy copy)
 {
-	u32 tid = bpf_get_current_pid_tgid(), bit = 1 << program;
 	if (!is_complete())
 		return copy == FIRST;
+	u32 tid = bpf_get_current_pid_tgid(), bit = 1 << program;
 	u32 *bits = bpf_map_lookup_elem(&begun, &tid);
 	bool is_begun = bits && *bits & bit;
 	if (copy == LAST) {
@@ -98,21 +98,33 @@ static __always_inline void end_account(void)
 	bpf_map_delete_elem(&begun, &tid);
 }
 
-#define COPY(name, suffix, tracepoint, number, copy, then)                                                                      \
+#define COPY(name, suffix, tracepoint, number, copy, is_done, then)                                                             \
 	SEC("tp_btf/" tracepoint) int name##suffix(u64 *ctx)                                                                   \
 	{                                                                                                                      \
+		if (is_done(ctx, copy))                                                                                        \
+			return 0;                                                                                              \
 		int result = has_work(number, copy) ? do_##name(ctx) : 0;                                                      \
 		then;                                                                                                          \
 		return result;                                                                                                 \
 	}
 
-/* `number`: below 32, unique in the object. `then`: what the last copy does in any case. */
-#define TRIPLE_THEN(number, name, tracepoint, then)                                                                            \
+/*
+ * `number`: below 32, unique in the object. `is_done`: whether nothing is left to do, by the context and the copy; then no copy keeps an
+ * account. `then`: what the last copy does in any other case.
+ */
+#define TRIPLE_UNLESS(number, name, tracepoint, is_done, then)                                                                 \
 	static __always_inline int do_##name(u64 *ctx);                                                                        \
-	COPY(name, , tracepoint, number, FIRST, )                                                                              \
-	COPY(name, _second, tracepoint, number, SECOND, )                                                                      \
-	COPY(name, _last, tracepoint, number, LAST, then)                                                                      \
+	COPY(name, , tracepoint, number, FIRST, is_done, )                                                                     \
+	COPY(name, _second, tracepoint, number, SECOND, is_done, )                                                             \
+	COPY(name, _last, tracepoint, number, LAST, is_done, then)                                                             \
 	static __always_inline int do_##name(u64 *ctx)
+
+static __always_inline bool is_never_done(u64 *ctx, enum copy copy)
+{
+	return false;
+}
+
+#define TRIPLE_THEN(number, name, tracepoint, then) TRIPLE_UNLESS(number, name, tracepoint, is_never_done, then)
 
 #define TRIPLE(number, name, tracepoint) TRIPLE_THEN(number, name, tracepoint, )
 

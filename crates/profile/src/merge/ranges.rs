@@ -2,6 +2,7 @@
 
 use crate::check::MAX_NUMBER;
 use crate::model::Extent;
+use crate::timeline::WarmUse;
 use ahead_model::sorting;
 
 /// Neighbours used within this time become one extent. Shorter than one request on any disk with a head, and about as long as
@@ -64,6 +65,8 @@ fn piece(open: &[Seen], from: u64, to: u64) -> Extent {
         first_use_us: median(by_profile.iter().map(|(_, first_use_us, runs)| (*first_use_us, *runs)).collect()),
         runs: by_profile.iter().fold(0u32, |sum, (_, _, runs)| sum.saturating_add(*runs)),
         physical_bytes: newest.and_then(place),
+        // Only one of the runs has a timeline.
+        warm_use: open.iter().filter_map(|seen| seen.extent.warm_use).min_by_key(|warm_use| warm_use.time_us),
     }
 }
 
@@ -86,6 +89,16 @@ fn joinable(before: &Extent, after: &Extent) -> bool {
         && before.runs == after.runs
         && before.first_use_us.abs_diff(after.first_use_us) < SAME_TIME_US
         && expected_place == after.physical_bytes
+        && is_same_use(before.warm_use, after.warm_use)
+}
+
+fn is_same_use(before: Option<WarmUse>, after: Option<WarmUse>) -> bool {
+    match (before, after) {
+        (Some(before), Some(after)) => {
+            before.thread == after.thread && before.cpu_us.abs_diff(after.cpu_us) < SAME_TIME_US
+        }
+        (before, after) => before.is_none() && after.is_none(),
+    }
 }
 
 /// The lower median of (time, number of runs) pairs; 0 if there are none.
@@ -107,7 +120,8 @@ mod tests {
     use super::*;
 
     fn seen(profile: usize, offset_bytes: u64, length_bytes: u64, first_use_us: u64) -> Seen {
-        Seen { profile, extent: Extent { offset_bytes, length_bytes, first_use_us, runs: 1, physical_bytes: None } }
+        let extent = Extent { offset_bytes, length_bytes, first_use_us, runs: 1, ..Extent::default() };
+        Seen { profile, extent }
     }
 
     fn tuples(extents: &[Extent]) -> Vec<(u64, u64, u64, u32)> {

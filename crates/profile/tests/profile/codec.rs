@@ -21,7 +21,8 @@ proptest! {
         let bytes = encode(&profile).unwrap();
         let value: ciborium::Value = ciborium::from_reader(&bytes[HEADER..]).unwrap();
         let keys: Vec<_> = value.as_map().unwrap().iter().map(|(key, _)| key.as_text().unwrap()).collect();
-        prop_assert_eq!(keys, ["recording", "files", "metadata", "lookups", "milestones"]);
+        let expected = ["recording", "files", "metadata", "lookups", "milestones", "timeline"];
+        prop_assert_eq!(keys, &expected[..5 + usize::from(profile.timeline.is_some())]);
         prop_assert_eq!(with_header(&bytes[HEADER..]), bytes);
     }
 

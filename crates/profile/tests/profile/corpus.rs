@@ -5,7 +5,8 @@
 
 use crate::exercise;
 use ahead_profile::{
-    ContentCheck, Extent, File, Lookup, Metadata, Milestone, MilestoneKind, Precision, Profile, Recording, encode,
+    ContentCheck, Extent, File, Lookup, Metadata, Milestone, MilestoneKind, Precision, Profile, Recording, Thread,
+    Timeline, TimelineSource, Wakeup, WarmUse, encode,
 };
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +19,8 @@ fn directory() -> PathBuf {
 }
 
 fn extent(offset_bytes: u64, length_bytes: u64, first_use_us: u64) -> Extent {
-    Extent { offset_bytes, length_bytes, first_use_us, runs: 1, physical_bytes: Some(1 << 30 | offset_bytes) }
+    let physical_bytes = Some(1 << 30 | offset_bytes);
+    Extent { offset_bytes, length_bytes, first_use_us, runs: 1, physical_bytes, warm_use: None }
 }
 
 /// A small profile with every kind of entry.
@@ -40,6 +42,7 @@ fn full() -> Profile {
             read_ahead_kb: 0,
             cpu_us: 41_000,
             root: Vec::new(),
+            devices: Vec::new(),
         },
         files: vec![File {
             path: b"/usr/bin/python3.11".to_vec(),
@@ -62,8 +65,21 @@ fn full() -> Profile {
             device: 254 << 32,
             extents: vec![extent(1 << 20, 4096, 10)],
         }],
-        lookups: vec![Lookup { path: b"/etc"[..].into(), inode: 2, device: 0, listed: true, first_use_us: 5 }],
-        milestones: vec![Milestone { time_us: 0, kind: MilestoneKind::Exec, path: b"/usr/bin/python3.11".to_vec() }],
+        lookups: vec![Lookup {
+            path: b"/etc"[..].into(),
+            inode: 2,
+            device: 0,
+            listed: true,
+            first_use_us: 5,
+            warm_use_us: None,
+        }],
+        milestones: vec![Milestone {
+            time_us: 0,
+            kind: MilestoneKind::Exec,
+            path: b"/usr/bin/python3.11".to_vec(),
+            warm_us: None,
+        }],
+        timeline: None,
     }
 }
 
@@ -79,6 +95,21 @@ fn with_root(root: &str) -> Profile {
 fn with_content() -> Profile {
     let mut profile = full();
     profile.files[0].content = Some(Box::new(ContentCheck { layout: 7, pieces: vec![u32::MAX] }));
+    profile
+}
+
+fn with_timeline() -> Profile {
+    let mut profile = full();
+    profile.files[0].extents[1].warm_use = Some(WarmUse { time_us: 40, thread: 1, cpu_us: 30 });
+    profile.lookups[0].warm_use_us = Some(3);
+    profile.milestones[0].warm_us = Some(0);
+    let thread = |parent, cpu_us| Thread { parent, parent_cpu_us: 2, cpu_us };
+    profile.timeline = Some(Box::new(Timeline {
+        source: TimelineSource::ProcessorClocks,
+        warm_us: 77,
+        threads: vec![thread(None, 60), thread(Some(0), 50)],
+        wakeups: vec![Wakeup { by: 1, by_cpu_us: 50, woken: 0, woken_cpu_us: 55 }],
+    }));
     profile
 }
 
@@ -101,6 +132,18 @@ fn made() -> Corpus {
     let at = bytes_of_content.windows(5).position(|window| window == b"\x48\x07\0\0\0").unwrap();
     let cut = [&bytes_of_content[28..at], b"\x47", &bytes_of_content[at + 1..at + 8], &bytes_of_content[at + 9..]];
     add("bad-content-length", exercise::with_header(&cut.concat()));
+    let bytes_of_timeline = encode(&with_timeline()).unwrap();
+    add("good-timeline", bytes_of_timeline.clone());
+    // A thread that started itself, a wake-up of a thread that does not exist, a use by one, times without a thread.
+    let changed = |from: &[u8], to: &[u8]| {
+        let at =
+            bytes_of_timeline.windows(from.len()).position(|window| window == from).expect("these bytes are there");
+        exercise::with_header(&[&bytes_of_timeline[28..at], to, &bytes_of_timeline[at + from.len()..]].concat())
+    };
+    add("bad-timeline-parent", changed(b"\x83\x00\x02\x18\x32", b"\x83\x01\x02\x18\x32"));
+    add("bad-timeline-wakeup", changed(b"\x84\x01\x18\x32\x00\x18\x37", b"\x84\x01\x18\x32\x02\x18\x37"));
+    add("bad-timeline-use", changed(b"\x18\x28\x01\x18\x1e", b"\x18\x28\x02\x18\x1e"));
+    add("bad-timeline-missing", changed(b"\x68timeline\xa4", b"\x68timelinE\xa4"));
     add("good-root", encode(&with_root("/mnt/image")).unwrap());
     // A newer minor version: one more key in the outer map (a5 becomes a6), with nested values to skip.
     let newer = [b"\xa6", &bytes[29..], b"\x66future\xa1\x01\x82\xf5\xc1\xfb\0\0\0\0\0\0\0\0"].concat();

@@ -92,6 +92,7 @@ fn run(created_unix_s: u64, extents: &[(&str, u64, u64)]) -> Profile {
             first_use_us: *first_use_us,
             runs: 1,
             physical_bytes: None,
+            warm_use: None,
         };
         profile.files.push(File { path: path.as_bytes().to_vec(), extents: vec![extent], ..File::default() });
     }
@@ -113,7 +114,7 @@ fn page_used_by_few_runs_comes_late() {
 
 #[test]
 fn milestones_of_a_minority_are_dropped_and_repeated_ones_kept_apart() {
-    let exec = |time_us, path: &str| Milestone { time_us, kind: MilestoneKind::Exec, path: path.into() };
+    let exec = |time_us, path: &str| Milestone { time_us, kind: MilestoneKind::Exec, path: path.into(), warm_us: None };
     let with = |created, milestones: Vec<Milestone>| Profile { milestones, ..run(created, &[]) };
     let merged = merge(vec![
         with(1, vec![exec(0, "/bin/cc"), exec(10, "/bin/as"), exec(30, "/bin/as"), exec(5, "/tmp/a1")]),

@@ -1,7 +1,8 @@
 //! Random valid profiles.
 
 use ahead_profile::{
-    ContentCheck, Extent, File, Lookup, Metadata, Milestone, MilestoneKind, Precision, Profile, Recording,
+    ContentCheck, DeviceTimes, Extent, File, Lookup, Metadata, Milestone, MilestoneKind, Precision, Profile, Recording,
+    Thread, Timeline, TimelineSource, Wakeup, WarmUse,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -27,7 +28,8 @@ fn extents(runs: u32) -> impl Strategy<Value = Vec<Extent>> {
         let mut offset_bytes = 0;
         let extents = pieces.into_iter().map(|(gap, pages, first_use_us, runs, physical_bytes)| {
             offset_bytes += gap * PAGE;
-            let extent = Extent { offset_bytes, length_bytes: pages * PAGE, first_use_us, runs, physical_bytes };
+            let length_bytes = pages * PAGE;
+            let extent = Extent { offset_bytes, length_bytes, first_use_us, runs, physical_bytes, warm_use: None };
             offset_bytes += extent.length_bytes;
             extent
         });
@@ -73,7 +75,9 @@ fn recording(runs: u32) -> impl Strategy<Value = Recording> {
     let paths = (option::of(path()), option::of(path()));
     let texts = (vec(vec(1u8.., 0..6), 0..4), paths, ".{0,8}", ".{0,8}", ".{0,8}");
     let flags = (any::<bool>(), any::<bool>(), any::<bool>());
-    let numbers = (0..=i64::MAX as u64, 0..1000u64, 0..1u64 << 40, 0..8192u64, 0..1u64 << 40);
+    let times = (any::<u64>(), 0..1u64 << 40, 0..1u64 << 40);
+    let times = times.prop_map(|(device, far_ns, near_ns)| DeviceTimes { device, far_ns, near_ns });
+    let numbers = (0..=i64::MAX as u64, 0..1000u64, 0..1u64 << 40, 0..8192u64, 0..1u64 << 40, vec(times, 0..3));
     (texts, flags, numbers).prop_map(move |(texts, flags, numbers)| Recording {
         command: texts.0,
         directory: texts.1.0.unwrap_or_default(),
@@ -90,18 +94,62 @@ fn recording(runs: u32) -> impl Strategy<Value = Recording> {
         duration_us: numbers.2,
         read_ahead_kb: numbers.3,
         cpu_us: numbers.4,
+        devices: numbers.5,
     })
 }
 
 fn lookup() -> impl Strategy<Value = Lookup> {
-    (path(), any::<u64>(), any::<u64>(), any::<bool>(), 0..1u64 << 40).prop_map(
-        |(path, inode, device, listed, first_use_us)| Lookup { path: path.into(), inode, device, listed, first_use_us },
+    let times = (0..1u64 << 40, option::of(0..1u64 << 40));
+    (path(), any::<u64>(), any::<u64>(), any::<bool>(), times).prop_map(
+        |(path, inode, device, listed, (first_use_us, warm_use_us))| Lookup {
+            path: path.into(),
+            inode,
+            device,
+            listed,
+            first_use_us,
+            warm_use_us,
+        },
     )
 }
 
 fn milestone() -> impl Strategy<Value = Milestone> {
     let kind = prop_oneof![Just(MilestoneKind::Exec), Just(MilestoneKind::FirstOpen), Just(MilestoneKind::Ready)];
-    (0..1u64 << 40, kind, common_path()).prop_map(|(time_us, kind, path)| Milestone { time_us, kind, path })
+    (0..1u64 << 40, kind, common_path(), option::of(0..1u64 << 40))
+        .prop_map(|(time_us, kind, path, warm_us)| Milestone { time_us, kind, path, warm_us })
+}
+
+fn timeline() -> impl Strategy<Value = Timeline> {
+    let threads = vec((option::of(0..9u32), 0..20_000u64, 0..20_000u64), 1..5);
+    let wakeups = vec((0..9u32, 0..20_000u64, 0..9u32, 0..20_000u64), 0..6);
+    (any::<bool>(), 0..1u64 << 40, threads, wakeups).prop_map(|(is_warm, warm_us, threads, wakeups)| {
+        let count = threads.len() as u32;
+        let thread = |(at, (parent, parent_cpu_us, cpu_us)): (usize, (Option<u32>, u64, u64))| Thread {
+            parent: parent.filter(|parent| (*parent as usize) < at),
+            parent_cpu_us,
+            cpu_us,
+        };
+        let wakeup = |(by, by_cpu_us, woken, woken_cpu_us)| Wakeup {
+            by: by % count,
+            by_cpu_us,
+            woken: woken % count,
+            woken_cpu_us,
+        };
+        Timeline {
+            source: if is_warm { TimelineSource::WarmRun } else { TimelineSource::ProcessorClocks },
+            warm_us,
+            threads: threads.into_iter().enumerate().map(thread).collect(),
+            wakeups: wakeups.into_iter().map(wakeup).collect(),
+        }
+    })
+}
+
+/// Two of three extents are on the timeline.
+fn put_on_timeline(extents: &mut [Extent], timeline: &Timeline) {
+    for extent in extents.iter_mut().filter(|extent| extent.first_use_us % 3 > 0) {
+        let time_us = extent.first_use_us / 2;
+        let thread = (extent.first_use_us % timeline.threads.len() as u64) as u32;
+        extent.warm_use = Some(WarmUse { time_us, thread, cpu_us: time_us / 2 });
+    }
 }
 
 fn of_runs(runs: u32, path: BoxedStrategy<Vec<u8>>) -> impl Strategy<Value = Profile> {
@@ -111,13 +159,14 @@ fn of_runs(runs: u32, path: BoxedStrategy<Vec<u8>>) -> impl Strategy<Value = Pro
         vec(metadata(runs), 0..3),
         vec(lookup(), 0..6),
         vec(milestone(), 0..6),
+        option::of(timeline()),
     )
-        .prop_map(|(recording, files, metadata, lookups, milestones)| Profile {
-            recording,
-            files,
-            metadata,
-            lookups,
-            milestones,
+        .prop_map(|(recording, mut files, mut metadata, lookups, milestones, timeline)| {
+            if let Some(timeline) = &timeline {
+                files.iter_mut().for_each(|file| put_on_timeline(&mut file.extents, timeline));
+                metadata.iter_mut().for_each(|device| put_on_timeline(&mut device.extents, timeline));
+            }
+            Profile { recording, files, metadata, lookups, milestones, timeline: timeline.map(Box::new) }
         })
 }
 

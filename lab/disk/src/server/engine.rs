@@ -288,6 +288,7 @@ mod tests {
             model: source.clone(),
             capacity_bytes: 4 << 30,
             preload: false,
+            write_log: None,
             read_only: false,
         };
         Engine::new(&setup, source.model().unwrap())

@@ -3,6 +3,7 @@
 use super::answer_queue::{Answer, AnswerQueue, prioritize_reader};
 use super::engine::Engine;
 use super::image::Image;
+use crate::write_log::WriteLog;
 use ahead_disk::protocol::{ByteRange, Setup};
 use ahead_disk::state::FILE_NAME;
 use ahead_sys::daemon::now_ns;
@@ -42,6 +43,7 @@ pub struct DiskFile {
     capacity_bytes: u64,
     read_only: bool,
     image: Image,
+    log: Option<WriteLog>,
     engine: Arc<Engine>,
     answers: Arc<AnswerQueue>,
 }
@@ -61,8 +63,19 @@ pub fn mount_options(source: String) -> Config {
 
 impl DiskFile {
     /// A file system that serves this image.
-    pub fn new(setup: &Setup, image: Image, engine: Arc<Engine>, answers: Arc<AnswerQueue>) -> DiskFile {
-        DiskFile { capacity_bytes: setup.capacity_bytes, read_only: setup.read_only, image, engine, answers }
+    pub fn new(
+        setup: &Setup,
+        image: Image,
+        log: Option<WriteLog>,
+        engine: Arc<Engine>,
+        answers: Arc<AnswerQueue>,
+    ) -> DiskFile {
+        DiskFile { capacity_bytes: setup.capacity_bytes, read_only: setup.read_only, image, log, engine, answers }
+    }
+
+    /// Adds to the log of writes, if there is one.
+    fn log(&self, add: impl FnOnce(&WriteLog) -> std::io::Result<()>) -> std::io::Result<()> {
+        self.log.as_ref().map_or(Ok(()), add)
     }
 
     fn attributes(&self, ino: INodeNo) -> FileAttr {
@@ -192,7 +205,7 @@ impl Filesystem for DiskFile {
         if offset.checked_add(data.len() as u64).is_none_or(|end| end > self.capacity_bytes) {
             return reply.error(Errno::ENOSPC);
         }
-        match self.image.write(data, offset) {
+        match self.image.write(data, offset).and_then(|()| self.log(|log| log.write(offset, data))) {
             Ok(()) => {
                 self.engine.wrote(data.len() as u64);
                 reply.written(data.len() as u32);
@@ -222,7 +235,8 @@ impl Filesystem for DiskFile {
         if self.read_only || offset.checked_add(length).is_none_or(|end| end > self.capacity_bytes) {
             return reply.error(Errno::EINVAL);
         }
-        match self.image.zero(offset, length) {
+        let logged = || self.log(|log| log.zero(offset, length)).map_err(|e| ahead_sys::Error::io("log zeros", e));
+        match self.image.zero(offset, length).and_then(|()| logged()) {
             Ok(()) => reply.ok(),
             Err(e) => reply.error(e.raw_os_error().map_or(Errno::EIO, Errno::from_i32)),
         }
@@ -235,7 +249,10 @@ impl Filesystem for DiskFile {
 
     fn fsync(&self, request: &Request, _ino: INodeNo, _handle: FileHandle, _data_only: bool, reply: ReplyEmpty) {
         self.engine.skip_number(request.unique().0);
-        reply.ok();
+        match self.log(WriteLog::flush) {
+            Ok(()) => reply.ok(),
+            Err(e) => reply.error(e.into()),
+        }
     }
 
     fn flush(&self, request: &Request, _ino: INodeNo, _handle: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {

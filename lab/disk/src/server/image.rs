@@ -97,6 +97,7 @@ mod tests {
             capacity_bytes: 1 << 20,
             preload,
             read_only: false,
+            write_log: None,
         };
         Image::new(file, &setup)
     }

@@ -172,6 +172,7 @@ impl Boot {
                 late: false,
                 first_use_us,
                 physical_bytes: Some(places[section.file.0 as usize] + start),
+                warm_use: None,
             }
         };
         let pieces = list.iter().zip(0..).map(piece).collect();

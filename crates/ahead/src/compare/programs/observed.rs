@@ -2,7 +2,7 @@
 
 use super::runner::{ProgramRunner, Variant};
 use crate::compare::{late, usage};
-use crate::record::{Recorder, Run, learn, monotonic_ns};
+use crate::record::{ReadAhead, Recorder, Run, learn, monotonic_ns};
 use crate::stopping::{check_stopped, unless_stopped};
 use crate::{Account, Error, Result, Stopped};
 use ahead_observe::{Arrivals, Options, Tracer, now_ns};
@@ -16,7 +16,8 @@ impl ProgramRunner<'_> {
     pub fn record_reference(&mut self) -> Result<Option<Profile>> {
         let Some(lock) = &self.lock else { return Ok(None) };
         self.prepare()?;
-        let recorder = Recorder { cold: true, until: self.setup.until.clone(), ..Recorder::default() };
+        let read_ahead = ReadAhead::OffIfPossible;
+        let recorder = Recorder { cold: true, read_ahead, until: self.setup.until.clone(), ..Recorder::default() };
         let command = Command {
             argv: self.setup.command.clone(),
             user: self.setup.user.clone(),
@@ -83,6 +84,8 @@ impl ProgramRunner<'_> {
             cold: true,
             // Requested pages are used; the windows around faults do not matter here.
             precise: true,
+            read_ahead_off: false,
+            mapped_folio_pages: u64::MAX,
             single_faults: false,
         };
         let (seen, _) = unless_stopped(self.signals, move || learn(&observed, &run))??;

@@ -37,7 +37,7 @@ fn entry() -> impl Strategy<Value = Entry> {
             let offset_bytes = at + gap * PAGE;
             at = offset_bytes + pages * PAGE;
             let physical_bytes = Some(offset_bytes);
-            Extent { offset_bytes, length_bytes: pages * PAGE, first_use_us, runs: 1, physical_bytes }
+            Extent { offset_bytes, length_bytes: pages * PAGE, first_use_us, runs: 1, physical_bytes, warm_use: None }
         };
         lengths.into_iter().map(extent).collect()
     });
@@ -129,7 +129,8 @@ fn a_time_that_is_over_fetches_nothing() {
     let lookups = (0..100).map(lookup).collect();
     let profile = Arc::new(Profile { lookups, ..Profile::clone(&one_file(&home, 64)) });
     for deadline in [Duration::ZERO, Duration::from_micros(1)] {
-        let options = Options { deadline: Some(deadline), ..Options::default() };
+        // No program waits, so that the plan is not one that expects no gain.
+        let options = Options { deadline: Some(deadline), head_start: HeadStart::None, ..Options::default() };
         let account = start(profile.clone(), options).unwrap().finish();
         assert_eq!((account.issued_bytes, account.lookups, account.looked_warm), (0, 0, false), "{account:?}");
         assert_eq!(account.skipped[&Reason::Deadline].bytes, 64 * PAGE);
@@ -176,7 +177,7 @@ fn pause_does_not_hold_the_wait_for_arrival() {
 fn caller_checks_memory_while_the_only_other_thread_works() {
     let (_guard, home) = home();
     let options = Options { threads: Some(2), wait: true, head_start: HeadStart::None, ..Options::default() };
-    let shared = Arc::new(shared_of(one_file(&home, 64), options));
+    let shared = Arc::new(Shared::new(one_file(&home, 64), options));
     shared.brake.pause(true);
     let account = start_with(shared).unwrap().finish();
     assert_eq!((account.issued_bytes, account.arrived_us.is_some()), (64 * PAGE, true), "{account:?}");

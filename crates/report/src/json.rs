@@ -1,6 +1,6 @@
 //! Words of a command and paths in JSON; they need not be UTF-8.
 
-use ahead_report::text::percent;
+use crate::text::percent;
 use serde_json::Value;
 
 /// The words of a command for JSON, with U+FFFD for what is not UTF-8.

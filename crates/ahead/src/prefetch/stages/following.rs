@@ -1,0 +1,130 @@
+//! The work on a device while a window follows the program.
+//!
+//! ```text
+//!     batch 1: plan ▸ head start ▸ the rest ▸    (wait)    batch 2: plan ▸ …    (wait, are unread pages still there?)    batch 3 …
+//! ```
+//!
+//! Each batch is planned as a separate profile: merged, and ordered by position on a disk that seeks.
+
+use crate::prefetch::account::Reason;
+use crate::prefetch::fetch::{Fetch, Inodes, Job};
+use crate::prefetch::follower::{EVICTION_INTERVAL, Follower};
+use crate::prefetch::worker::Worker;
+use crate::prefetch::{HeadStart, Options};
+use ahead_model::DeviceDescription;
+use ahead_plan::{LookUp, Piece};
+use ahead_sys::{cache, machine};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A first read that takes longer had to wait for a disk to spin up: that takes 5 to 15 s, and a read in a full queue 0.3 s.
+const SPUN_DOWN: Duration = Duration::from_secs(1);
+
+impl Fetch {
+    /// Fetches what the window holds of a device, until the program has passed the end of the profile.
+    pub(super) fn follow(self: &Arc<Fetch>, index: usize, follower: &Follower) {
+        let (shared, device) = (&self.shared, self.devices.get(index));
+        let may_ask = self.pool.check(index, &shared.brake).is_ok();
+        let (inodes, mut lookups) = if may_ask { self.names_needed(device) } else { Default::default() };
+        lookups.sort_by_key(|lookup| lookup.first_use_us);
+        let mut inodes = Some(Arc::new(inodes));
+        let mut lookups = VecDeque::from(lookups);
+        let (mut description, mut is_first, mut checked) = (device.description, true, Instant::now());
+        drop(std::mem::take(&mut *device.pieces()));
+        while let Some(batch) = follower.next(index, shared) {
+            let goes_on = self.pool.check(index, &shared.brake).is_ok();
+            for (items, is_refetch) in [(&batch.first, false), (&batch.again, true)] {
+                let Some(last) = items.last() else { continue };
+                let pieces: Vec<Piece> = items.iter().map(|item| follower.piece(*item).clone()).collect();
+                let until_us = follower.piece(*last).first_use_us;
+                let reached = lookups.iter().take_while(|lookup| lookup.first_use_us <= until_us).count();
+                let due = lookups.drain(..if is_refetch { 0 } else { reached }).collect();
+                let mut job = self.batch(index, pieces, due, description, inodes.clone());
+                job.is_refetch = is_refetch;
+                if is_first {
+                    job.head_start_steps = self.held_steps(&job);
+                    self.check_description(&mut job);
+                    self.notice_spin_up(&job, follower, goes_on);
+                    description = job.description;
+                }
+                is_first &= is_refetch;
+                let job = Arc::new(job);
+                self.carry_out_steps(&job);
+                follower.were_resident(&job.resident.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+                self.check_evicted(follower, items.iter().copied());
+            }
+            self.release(index);
+            if goes_on && checked.elapsed() >= EVICTION_INTERVAL {
+                self.check_evicted(follower, follower.unread(index));
+                checked = Instant::now();
+            }
+        }
+        self.release(index);
+        inodes.take();
+        for (reason, bytes) in follower.never_fetched(index).into_iter().filter(|(_, bytes)| *bytes > 0) {
+            let reason = match (reason, shared.brake.stopped()) {
+                (Reason::Passed, _) => Reason::Passed,
+                (_, stopped) => stopped.map_or(Reason::Passed, |(reason, _)| reason),
+            };
+            self.note(index, |account| account.skip(reason, bytes));
+        }
+    }
+
+    /// The job of one batch.
+    fn batch(
+        &self,
+        device: usize,
+        pieces: Vec<Piece>,
+        lookups: Vec<LookUp>,
+        description: DeviceDescription,
+        inodes: Option<Arc<Inodes>>,
+    ) -> Job {
+        let is_described = self.devices.get(device).is_described();
+        let kept = if is_described { (pieces.clone(), lookups.clone()) } else { Default::default() };
+        let plan = self.plan_by_rule(pieces, lookups, &description, u64::MAX);
+        self.announce(&plan);
+        let mut job = Job::new(device, description, plan, inodes.unwrap_or_default(), kept);
+        job.queue_us = self.pacing(&job).queue_us;
+        job
+    }
+
+    /// The steps of the first batch for which the program waits.
+    fn held_steps(&self, job: &Job) -> usize {
+        match self.shared.options {
+            Options { head_start: HeadStart::None, .. } => 0,
+            _ => job.plan.head_start_steps,
+        }
+    }
+
+    /// Waits for the first read of a disk that may be spun down. The pool lets the program start meanwhile, and gives the device up if it
+    /// takes much longer than any disk.
+    fn notice_spin_up(&self, job: &Job, follower: &Follower, goes_on: bool) {
+        if !goes_on || !job.description.seeks() || job.plan.steps.is_empty() {
+            return;
+        }
+        let began = Instant::now();
+        Worker::new(self, job).time_steps(1, 1);
+        if began.elapsed() >= SPUN_DOWN {
+            follower.had_to_spin_up(began.elapsed());
+        }
+    }
+
+    /// Checks which of these items are still resident. Opens no file whose metadata would have to be read: these were opened before.
+    fn check_evicted(&self, follower: &Follower, items: impl IntoIterator<Item = usize>) {
+        let sources = &self.shared.sources;
+        let mut results = Vec::new();
+        for item in items {
+            let piece = follower.piece(item);
+            sources.need(piece.source);
+            let opened = sources.get(piece.source);
+            sources.done(piece.source);
+            let Ok(readable) = opened else { continue };
+            let Ok(cached) = cache::cachestat(&*readable, piece.range.start, piece.bytes()) else { continue };
+            let pages = piece.bytes().div_ceil(machine::page_size());
+            // Most of them: another program may have used some pages, and these stay.
+            results.push((item, cached.cached_pages * 2 > pages));
+        }
+        follower.checked(results);
+    }
+}

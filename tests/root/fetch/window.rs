@@ -1,0 +1,125 @@
+//! Windows that follow the program, in a control group that holds a third of the profile.
+
+use super::budget::Group;
+use super::{LONGEST, MIB, saved};
+use crate::mounted::Mounted;
+use ahead_profile::{Milestone, MilestoneKind, Profile};
+use ahead_sys::{diskstats, evict};
+use serde_json::Value;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The memory of the group.
+const LIMIT_BYTES: u64 = 32 * MIB;
+/// The files of the profile: three times as much.
+const FILES: u64 = 48;
+const FILE_BYTES: u64 = 2 * MIB;
+const TOTAL_BYTES: u64 = FILES * FILE_BYTES;
+
+/// A file system with files, their profile, and a group that holds a third of them.
+struct Scene {
+    group: Group,
+    files: Vec<PathBuf>,
+    profile: tempfile::NamedTempFile,
+    mounted: Mounted,
+}
+
+impl Scene {
+    fn new(limit_bytes: u64) -> Option<Scene> {
+        let group = Group::with(limit_bytes)?;
+        let mut mounted = Mounted::new("ext4")?;
+        let files: Vec<PathBuf> =
+            (0..FILES).map(|index| mounted.file(&format!("file{index:02}"), FILE_BYTES)).collect();
+        mounted.make_cold();
+        let mut profile = Profile::default();
+        for (index, path) in files.iter().enumerate() {
+            let mut file = mounted.used(path, &[0..MIB, MIB..FILE_BYTES]);
+            let time_us = index as u64 * 20_000;
+            file.extents.iter_mut().enumerate().for_each(|(half, extent)| extent.first_use_us = time_us + half as u64);
+            profile.files.push(file);
+            let path = path.as_os_str().as_bytes().to_vec();
+            profile.milestones.push(Milestone { time_us, kind: MilestoneKind::FirstOpen, path, warm_us: None });
+        }
+        profile.recording.runs = 1;
+        Some(Scene { group, files, profile: saved(&profile), mounted })
+    }
+
+    /// Runs a shell script with a window. Returns its output, the bytes that the device read, and the account.
+    fn run(&mut self, window: &str, script: &str) -> (String, u64, Value) {
+        self.mounted.make_cold();
+        let account = tempfile::NamedTempFile::new().unwrap();
+        let start = format!("echo $$ > {}/cgroup.procs; exec \"$@\"", self.group.0.display());
+        let before = diskstats::reads(self.mounted.number()).unwrap().bytes;
+        let ahead = assert_cmd::cargo::cargo_bin("ahead");
+        let mut command = Command::new("timeout");
+        command.arg(LONGEST.as_secs().to_string()).args(["sh", "-c", &start, "sh"]).arg(ahead);
+        command.args(["run", "--window", window, "--account"]).arg(account.path()).arg("-p").arg(self.profile.path());
+        let done = command.args(["--", "sh", "-c", script, "sh"]).args(&self.files).stdin(Stdio::null()).output();
+        let done = done.unwrap();
+        let bytes = diskstats::reads(self.mounted.number()).unwrap().bytes - before;
+        assert!(done.status.success(), "{window} {script}: {done:?}");
+        let account = serde_json::from_slice(&fs::read(account.path()).unwrap()).unwrap();
+        (String::from_utf8(done.stdout).unwrap(), bytes, account)
+    }
+}
+
+const READ_ALL: &str = "cat \"$@\" | wc -c";
+
+fn figure(account: &Value, name: &str) -> u64 {
+    account["window"][name].as_u64().unwrap_or_else(|| panic!("no {name} in {account}"))
+}
+
+#[test]
+fn profile_of_three_times_memory_is_followed_and_read_once() {
+    let Some(mut scene) = Scene::new(LIMIT_BYTES) else { return };
+    for window in ["auto", "8M", "4K"] {
+        let (output, bytes, account) = scene.run(window, READ_ALL);
+        assert_eq!(output.trim(), TOTAL_BYTES.to_string());
+        assert!(bytes < TOTAL_BYTES / 4 * 5, "{window}: {bytes} bytes, {account}");
+        assert!(figure(&account, "milestones_seen") > FILES / 4, "{window}: {account}");
+        assert!(figure(&account, "largest_bytes") <= LIMIT_BYTES / 2, "{window}: {account}");
+        assert!(account["issued_bytes"].as_u64() > Some(0), "{window}: {account}");
+    }
+}
+
+#[test]
+fn milestones_that_never_come_do_not_hold_the_program() {
+    let Some(mut scene) = Scene::new(LIMIT_BYTES + MIB) else { return };
+    let (output, bytes, account) = scene.run("auto", "echo done");
+    assert_eq!((output.trim(), figure(&account, "milestones_seen")), ("done", 0));
+    assert!(bytes < LIMIT_BYTES, "{account}");
+}
+
+#[test]
+fn program_that_forks_a_thousand_times_is_followed() {
+    let Some(mut scene) = Scene::new(LIMIT_BYTES + 2 * MIB) else { return };
+    let script = "i=0; while [ $i -lt 1000 ]; do (:); i=$((i+1)); done; cat \"$@\" | wc -c";
+    let (output, bytes, account) = scene.run("auto", script);
+    assert_eq!(output.trim(), TOTAL_BYTES.to_string());
+    assert!(bytes < TOTAL_BYTES / 2 * 3, "{bytes} bytes, {account}");
+}
+
+#[test]
+fn eviction_of_everything_again_and_again_costs_a_limited_number_of_reads() {
+    let Some(mut scene) = Scene::new(LIMIT_BYTES + 3 * MIB) else { return };
+    let (over, files) = (AtomicBool::new(false), scene.files.clone());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                files.iter().filter_map(|file| fs::File::open(file).ok()).for_each(|file| drop(evict::file(&file)));
+                std::thread::yield_now();
+            }
+        });
+        let script = "for f in \"$@\"; do cat \"$f\"; done | wc -c";
+        // The thread ends also if the run panics.
+        let run = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| scene.run("auto", script)));
+        over.store(true, Ordering::Relaxed);
+        let (output, bytes, account) = run.unwrap();
+        assert_eq!(output.trim(), TOTAL_BYTES.to_string());
+        // Each read of the program, and each item at most five times.
+        assert!(bytes < TOTAL_BYTES * 8, "{bytes} bytes, {account}");
+    });
+}
