@@ -11,7 +11,7 @@
 //! Marks that were seen confirm the position; between two marks the program's own timeline and the clock estimate it.
 //!
 //! - A mark that comes early moves the position forward. Items before it are still due if another thread uses them; if the threads are
-//!   unknown, if the window holds them. A mark that comes late does not move the position back; what its file lacks is due at once.
+//!   unknown, if the window holds them and their file was not opened yet. A mark that comes late does not move the position back; what its file lacks is due at once.
 //! - A mark that does not come: the clock moves the position past it, more slowly with each one that is missing.
 //! - A repeated mark does not move the position. What was evicted of its file meanwhile is fetched again.
 //! - The window grows until it reaches beyond the next expected mark. It shrinks when items are evicted that were certainly not used yet,
@@ -225,6 +225,11 @@ impl Window {
         self.note_size();
     }
 
+    /// A source of progress reports marks from now on.
+    pub fn source_started(&mut self) {
+        self.position.source_started();
+    }
+
     /// The source of progress reports no marks any more: only the clock moves the window.
     pub fn stop_expecting(&mut self) {
         self.position.stop_expecting();
@@ -261,11 +266,7 @@ impl Window {
         }
         let fits = self.bytes(gap.clone()) <= self.size();
         for index in gap.filter(|index| self.states[*index] == State::Absent) {
-            let is_needed = match (self.items[index].thread, mark.thread) {
-                (Some(thread), Some(other)) => thread != other,
-                _ => fits,
-            };
-            if is_needed {
+            if !self.position.is_used(&self.items[index], mark.thread).unwrap_or(!fits) {
                 self.wanted.insert(index);
             }
         }
@@ -287,6 +288,11 @@ impl Window {
                 self.wanted.insert(index);
             }
         }
+    }
+
+    /// Whether a seen mark shows that the program has used this item: it is not worth a read any more.
+    pub fn has_passed(&self, item: usize) -> bool {
+        self.items.get(item).is_some_and(|known| self.position.has_passed(item, known))
     }
 
     /// These items were resident before they were fetched.

@@ -2,6 +2,7 @@
 
 use crate::prefetch::account::Account;
 use crate::prefetch::devices::Devices;
+use crate::prefetch::follower::Follower;
 use crate::prefetch::large_folios::LargeFolios;
 use crate::prefetch::pool::WorkerPool;
 use crate::prefetch::shared::Shared;
@@ -54,6 +55,8 @@ pub struct Job {
     pub lookups: Vec<LookUp>,
     /// Its ranges were fetched before, and evicted.
     pub is_refetch: bool,
+    /// The window that says which ranges the program has passed; `None`: they are read nevertheless.
+    pub follower: Option<Arc<Follower>>,
     /// Ranges that were resident before.
     pub resident: Mutex<Vec<(Source, Range<u64>)>>,
 }
@@ -79,6 +82,7 @@ impl Job {
             pieces,
             lookups,
             is_refetch: false,
+            follower: None,
             resident: Mutex::default(),
         }
     }

@@ -13,7 +13,7 @@ use crate::prefetch::{Options, WindowSize};
 use ahead_plan::window::{Flow, Sizes, Window};
 use ahead_plan::{Piece, Source};
 use ahead_sys::machine;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -60,8 +60,8 @@ pub struct Follower {
 #[derive(Debug)]
 struct State {
     window: Window,
-    /// Items to fetch, by device; true: they were fetched before.
-    queues: Vec<VecDeque<(usize, bool)>>,
+    /// Items to fetch, by device.
+    queues: Vec<VecDeque<(usize, Turn)>>,
     /// Items that were fetched before, and those that were resident at the last check.
     was_fetched: Vec<bool>,
     was_resident: Vec<bool>,
@@ -71,14 +71,19 @@ struct State {
     last_available: u64,
 }
 
-/// Items of one device to fetch now.
-#[derive(Debug, Default)]
-pub struct Batch {
-    /// Items that were not fetched yet.
-    pub first: Vec<usize>,
-    /// Items that were evicted.
-    pub again: Vec<usize>,
+/// Why an item is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Turn {
+    /// The window has reached it. If the program passes it first, it is not read any more.
+    Ahead,
+    /// The program has passed it, and may need it nevertheless.
+    Behind,
+    /// It was fetched, and evicted.
+    Again,
 }
+
+/// Items of one device to fetch now.
+pub type Batch = BTreeMap<Turn, Vec<usize>>;
 
 impl Follower {
     /// The sizes of the window for these pieces. `None`: the whole profile is fetched at once, because that was requested, or it fits into
@@ -160,8 +165,12 @@ impl Follower {
             if state.queues.len() <= device {
                 state.queues.resize_with(device + 1, VecDeque::new);
             }
-            let again = std::mem::replace(&mut state.was_fetched[item], true);
-            state.queues[device].push_back((item, again));
+            let turn = match std::mem::replace(&mut state.was_fetched[item], true) {
+                true => Turn::Again,
+                false if item < state.window.at() => Turn::Behind,
+                false => Turn::Ahead,
+            };
+            state.queues[device].push_back((item, turn));
         }
         self.moved.notify_all();
     }
@@ -178,21 +187,29 @@ impl Follower {
             state = self.moved.wait_timeout(state, INTERVAL).unwrap_or_else(PoisonError::into_inner).0;
         }
         let mut batch = Batch::default();
-        for (item, again) in state.queues.get_mut(device).into_iter().flat_map(|queue| queue.drain(..)) {
-            if again { &mut batch.again } else { &mut batch.first }.push(item);
+        for (item, turn) in state.queues.get_mut(device).into_iter().flat_map(|queue| queue.drain(..)) {
+            batch.entry(turn).or_default().push(item);
         }
         Some(batch)
     }
 
+    /// The items of a source within a range.
+    fn within<'a>(&'a self, source: Source, range: &'a Range<u64>) -> impl Iterator<Item = usize> + 'a {
+        let of_source = self.by_place.get(&source).map_or(&[][..], Vec::as_slice);
+        let from = of_source.partition_point(|item| self.flow.pieces[*item].range.start < range.start);
+        of_source[from..].iter().copied().take_while(|item| self.flow.pieces[*item].range.end <= range.end)
+    }
+
+    /// Whether the program has used all of this range, and needs none of it any more.
+    pub fn has_passed(&self, source: Source, range: &Range<u64>) -> bool {
+        let state = self.lock();
+        let mut items = self.within(source, range).peekable();
+        items.peek().is_some() && items.all(|item| state.window.has_passed(item))
+    }
+
     /// These ranges were resident before they were fetched.
     pub fn were_resident(&self, ranges: &[(Source, Range<u64>)]) {
-        let mut items = Vec::new();
-        for (source, range) in ranges {
-            let Some(of_source) = self.by_place.get(source) else { continue };
-            let from = of_source.partition_point(|item| self.flow.pieces[*item].range.start < range.start);
-            let within = of_source[from..].iter().take_while(|item| self.flow.pieces[**item].range.end <= range.end);
-            items.extend(within.copied());
-        }
+        let items: Vec<usize> = ranges.iter().flat_map(|(source, range)| self.within(*source, range)).collect();
         if !items.is_empty() {
             self.lock().window.were_resident(&items);
         }
@@ -228,7 +245,12 @@ impl Follower {
         for start in started {
             match start() {
                 Ok(mut source) => {
-                    self.lock().following.progress.push(source.source());
+                    {
+                        let mut state = self.lock();
+                        state.following.progress.push(source.source());
+                        state.window.source_started();
+                    }
+                    self.publish(shared);
                     match self.watch_by(shared, &mut *source) {
                         Ok(()) => return,
                         Err(why) => self.lost(source.source(), &why),
@@ -239,6 +261,7 @@ impl Follower {
         }
         self.lock().window.stop_expecting();
         self.lock().following.progress.push(ProgressSource::Clock);
+        self.publish(shared);
         self.moved.notify_all();
     }
 
@@ -278,8 +301,16 @@ impl Follower {
         state.next_mark.insert(seen.file, next);
     }
 
-    /// What the account says of the window.
-    pub fn account(&self, refetched_bytes: u64) -> Following {
+    /// Puts the present figures of the window into the account. A prefetch that does not end in time is accounted for by the last ones.
+    pub fn publish(&self, shared: &Shared) {
+        let following = self.account();
+        let mut account = shared.ledger.open();
+        let refetched_bytes = account.window.as_ref().map_or(0, |window| window.refetched_bytes);
+        account.window = Some(Following { refetched_bytes, ..following });
+    }
+
+    /// What the account says of the window, without the bytes that were fetched again.
+    fn account(&self) -> Following {
         let state = self.lock();
         let figures = state.window.figures();
         let mut progress = state.following.progress.clone();
@@ -296,7 +327,6 @@ impl Follower {
             milestones_repeated: figures.marks_repeated,
             evicted_unread_bytes: figures.evicted_unread_bytes,
             progress,
-            refetched_bytes,
             ..state.following.clone()
         }
     }
@@ -421,7 +451,7 @@ mod tests {
         };
         let refused: StartSource = Box::new(|| Err("not permitted".into()));
         follower.watch(&shared, vec![dying(ProgressSource::Observer, 1), refused, dying(ProgressSource::Proc, 2)]);
-        let account = follower.account(0);
+        let account = follower.account();
         assert_eq!(account.progress, [ProgressSource::Observer, ProgressSource::Proc, ProgressSource::Clock]);
         assert_eq!((account.lost.as_deref(), account.milestones_seen), (Some("BPF: detached"), 2));
         assert_eq!(account.milestones_expected, 4);

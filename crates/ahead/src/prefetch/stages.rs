@@ -98,7 +98,7 @@ impl Fetch {
         if let Some(follower) = follower.as_ref().filter(|_| FOLLOWS) {
             follower::start_watching(follower, shared);
             follower.tick(shared);
-            shared.ledger.open().window = Some(follower.account(0));
+            follower.publish(shared);
         }
         let (own, following) = (self.clone(), follower.clone());
         self.run(
@@ -113,12 +113,11 @@ impl Fetch {
             },
         );
         shared.gate.open();
+        follower.iter().filter(|_| FOLLOWS).for_each(|follower| follower.publish(shared));
         {
             let mut account = shared.ledger.open();
             account.head_start_us = as_us(shared.gate.opened_after());
             account.submitted_us = as_us(shared.began.elapsed());
-            let refetched_bytes = account.window.as_ref().map_or(0, |window| window.refetched_bytes);
-            account.window = follower.filter(|_| FOLLOWS).map(|follower| follower.account(refetched_bytes));
             if self.pool.is_incomplete() {
                 shared.skip_the_rest(&mut account, Reason::NotAnswering);
             }

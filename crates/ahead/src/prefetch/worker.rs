@@ -16,6 +16,7 @@ use crate::prefetch::account::{Account, Issued, Reason};
 use crate::prefetch::brake::Brake;
 use crate::prefetch::description_check::TimedRead;
 use crate::prefetch::fetch::{Fetch, Job};
+use crate::prefetch::follower::{FOLLOWS, Follower};
 use crate::prefetch::shared::Shared;
 use crate::prefetch::sources::{Closed, Readable, Sources};
 use ahead_model::RangeSet;
@@ -144,8 +145,15 @@ impl Worker<'_> {
         }
     }
 
+    /// Whether a window follows the program, and the program has passed this span.
+    fn has_passed(&self, span: &Span) -> bool {
+        let passes = |follower: &Arc<Follower>| span.used.iter().all(|range| follower.has_passed(span.source, range));
+        FOLLOWS && self.job.follower.as_ref().is_some_and(passes)
+    }
+
     fn fetch(&self, span: &Span, queue: &mut Queue) {
-        if let Err(reason) = self.check() {
+        let reason = self.check().err().or_else(|| self.has_passed(span).then_some(Reason::Passed));
+        if let Some(reason) = reason {
             return self.note(|account| account.skip(reason, span.used_bytes()));
         }
         let opened = self.sources.get(span.source);

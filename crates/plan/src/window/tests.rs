@@ -18,7 +18,41 @@ fn expected(place: usize) -> Mark {
 }
 
 fn window(count: usize, places: &[usize], sizes: Sizes) -> Window {
-    Window::new(items(count), places.iter().copied().map(expected).collect(), sizes, true)
+    let mut window = Window::new(items(count), places.iter().copied().map(expected).collect(), sizes, true);
+    window.source_started();
+    window
+}
+
+#[test]
+fn clock_moves_nothing_until_a_source_reports_or_none_comes() {
+    let waiting = Window::new(items(100), vec![expected(40)], sizes(4, 8), true);
+    let at = |change: fn(&mut Window), now_us: u64| {
+        let mut window = waiting.clone();
+        change(&mut window);
+        window.due(now_us);
+        window.at()
+    };
+    assert_eq!(at(|_| {}, 20_000), 0);
+    assert_eq!([at(Window::source_started, 20_000), at(Window::stop_expecting, 20_000)], [21, 21]);
+    assert_eq!(at(|window| window.seen(0, 10_000), 20_000), 61);
+    assert_eq!(at(|_| {}, 100_000_000), 100);
+}
+
+#[test]
+fn gap_of_an_opened_file_has_been_used() {
+    let mut all = items(40);
+    (0..20).for_each(|index| all[index].opened_by = Some(index / 10));
+    let mut window = Window::new(all, [0, 10, 20].map(expected).to_vec(), sizes(32, 32), true);
+    window.seen(0, 1);
+    let mut without = window.clone();
+    window.seen(1, 2);
+    // Items 0 to 9 belong to a file that was opened.
+    window.seen(2, 3);
+    assert_eq!(window.due(3)[0], 20);
+    assert_eq!([0, 19, 20, 40].map(|item| window.has_passed(item)), [true, true, false, false]);
+    without.seen(2, 3);
+    assert_eq!([0, 19].map(|item| without.has_passed(item)), [true, false]);
+    assert_eq!(without.due(3)[..11], (10..21).collect::<Vec<_>>());
 }
 
 #[test]
@@ -73,6 +107,7 @@ fn gap_before_a_mark_is_due_if_another_thread_uses_it() {
     assert_eq!(window.due(0), (0..5).collect::<Vec<_>>());
     window.seen(2, 0);
     assert_eq!([window.due(0), window.due(0)], [vec![8, 9, 20, 21], vec![10, 11]]);
+    assert_eq!([8, 12].map(|item| window.has_passed(item)), [false, true]);
     assert_eq!(window.never_fetched().take(3).collect::<Vec<_>>(), [5, 6, 7]);
 }
 

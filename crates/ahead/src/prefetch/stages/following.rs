@@ -8,13 +8,13 @@
 
 use crate::prefetch::account::Reason;
 use crate::prefetch::fetch::{Fetch, Inodes, Job};
-use crate::prefetch::follower::{EVICTION_INTERVAL, Follower};
+use crate::prefetch::follower::{EVICTION_INTERVAL, Follower, Turn};
 use crate::prefetch::worker::Worker;
 use crate::prefetch::{HeadStart, Options};
-use ahead_model::DeviceDescription;
-use ahead_plan::{LookUp, Piece};
-use ahead_sys::{cache, machine};
-use std::collections::VecDeque;
+use ahead_model::{DeviceDescription, RangeSet};
+use ahead_plan::{LookUp, Piece, Source};
+use ahead_sys::cache;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ const SPUN_DOWN: Duration = Duration::from_secs(1);
 
 impl Fetch {
     /// Fetches what the window holds of a device, until the program has passed the end of the profile.
-    pub(super) fn follow(self: &Arc<Fetch>, index: usize, follower: &Follower) {
+    pub(super) fn follow(self: &Arc<Fetch>, index: usize, follower: &Arc<Follower>) {
         let (shared, device) = (&self.shared, self.devices.get(index));
         let may_ask = self.pool.check(index, &shared.brake).is_ok();
         let (inodes, mut lookups) = if may_ask { self.names_needed(device) } else { Default::default() };
@@ -34,25 +34,28 @@ impl Fetch {
         drop(std::mem::take(&mut *device.pieces()));
         while let Some(batch) = follower.next(index, shared) {
             let goes_on = self.pool.check(index, &shared.brake).is_ok();
-            for (items, is_refetch) in [(&batch.first, false), (&batch.again, true)] {
+            for (turn, items) in &batch {
                 let Some(last) = items.last() else { continue };
+                let is_ahead = *turn == Turn::Ahead;
                 let pieces: Vec<Piece> = items.iter().map(|item| follower.piece(*item).clone()).collect();
                 let until_us = follower.piece(*last).first_use_us;
                 let reached = lookups.iter().take_while(|lookup| lookup.first_use_us <= until_us).count();
-                let due = lookups.drain(..if is_refetch { 0 } else { reached }).collect();
+                let due = lookups.drain(..if is_ahead { reached } else { 0 }).collect();
                 let mut job = self.batch(index, pieces, due, description, inodes.clone());
-                job.is_refetch = is_refetch;
+                job.is_refetch = *turn == Turn::Again;
+                job.follower = is_ahead.then(|| follower.clone());
                 if is_first {
                     job.head_start_steps = self.held_steps(&job);
                     self.check_description(&mut job);
                     self.notice_spin_up(&job, follower, goes_on);
                     description = job.description;
                 }
-                is_first &= is_refetch;
+                is_first &= !is_ahead;
                 let job = Arc::new(job);
                 self.carry_out_steps(&job);
                 follower.were_resident(&job.resident.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
                 self.check_evicted(follower, items.iter().copied());
+                follower.publish(shared);
             }
             self.release(index);
             if goes_on && checked.elapsed() >= EVICTION_INTERVAL {
@@ -113,17 +116,25 @@ impl Fetch {
     /// Checks which of these items are still resident. Opens no file whose metadata would have to be read: these were opened before.
     fn check_evicted(&self, follower: &Follower, items: impl IntoIterator<Item = usize>) {
         let sources = &self.shared.sources;
-        let mut results = Vec::new();
+        let mut by_source: BTreeMap<Source, Vec<usize>> = BTreeMap::new();
         for item in items {
-            let piece = follower.piece(item);
-            sources.need(piece.source);
-            let opened = sources.get(piece.source);
-            sources.done(piece.source);
+            by_source.entry(follower.piece(item).source).or_default().push(item);
+        }
+        let mut results = Vec::new();
+        for (source, items) in by_source {
+            sources.need(source);
+            let opened = sources.get(source);
+            sources.done(source);
             let Ok(readable) = opened else { continue };
-            let Ok(cached) = cache::cachestat(&*readable, piece.range.start, piece.bytes()) else { continue };
-            let pages = piece.bytes().div_ceil(machine::page_size());
-            // Most of them: another program may have used some pages, and these stay.
-            results.push((item, cached.cached_pages * 2 > pages));
+            let wanted: RangeSet = items.iter().map(|item| follower.piece(*item).range.clone()).collect();
+            let found = wanted.iter().map(|range| cache::resident(&*readable, range.start, range.end - range.start));
+            let Ok(resident) = found.collect::<Result<Vec<_>, _>>() else { continue };
+            let resident: RangeSet = resident.into_iter().flatten().collect();
+            for item in items {
+                let piece = follower.piece(item);
+                // Most of its bytes: another program may have used some pages, and these stay.
+                results.push((item, resident.count_within(&piece.range) * 2 > piece.bytes()));
+            }
         }
         follower.checked(results);
     }
