@@ -70,7 +70,7 @@ const RING_LEAST_BYTES: u64 = 1 << 20;
 /// The reader is woken when this fraction of the ring buffer is full.
 const WAKE_SHARE: u64 = 16;
 /// Size of `struct thread_clock` in `bpf/maps.h`, bytes.
-const CLOCK_BYTES: usize = 32;
+const CLOCK_BYTES: usize = 48;
 /// Maximum number of entries in the table of pages, 64 pages each, for 4 GiB of memory or more; an entry takes about 100 bytes.
 const WORDS_MOST: u64 = 1 << 18;
 

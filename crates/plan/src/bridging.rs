@@ -74,6 +74,14 @@ fn joined(pieces: &[Piece]) -> u64 {
     (pieces.len() - pieces.windows(2).filter(touch).count()) as u64
 }
 
+/// Device time of a piece in a full queue, microseconds: its transfer, and its share of the requests. Most pieces have a neighbour and share its
+/// request. The pieces are in order of source and place.
+pub(crate) fn cost_us(device: &DeviceDescription, pieces: &[Piece]) -> impl Fn(&Piece) -> f64 {
+    let share_us = device.request_us() * joined(pieces) as f64 / pieces.len().max(1) as f64;
+    let device = *device;
+    move |piece| share_us + device.transfer_us(piece.bytes())
+}
+
 /// The largest gap to bridge: if all smaller gaps are bridged, the share is used up, or bytes begin to cost more time than requests.
 /// The pieces are in order of source and place.
 pub(crate) fn largest_gap(pieces: &[Piece], bridging: &Bridging) -> u64 {
@@ -146,6 +154,15 @@ mod tests {
         assert_eq!((largest(&VOLUME, &wide), largest(&DeviceDescription::FLASH, &wide)), (0, 0));
         let near_limit = pieces(100, 9, 9);
         assert_eq!((largest(&VOLUME, &near_limit), largest(&DeviceDescription::FLASH, &near_limit)), (9 * 4096, 0));
+    }
+
+    #[test]
+    fn neighbours_share_the_cost_of_a_request() {
+        let cost = |gap_pages| {
+            let pieces = pieces(100, 1, gap_pages);
+            cost_us(&VOLUME, &pieces)(&pieces[0]) as u64
+        };
+        assert_eq!([cost(0), cost(1)], [36, 366]);
     }
 
     #[test]

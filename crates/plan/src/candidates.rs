@@ -1,6 +1,6 @@
 //! The candidates of the search: shapes of plans, and a plan as the simulator's list of requests.
 
-use crate::bridging::Bridging;
+use crate::bridging::{Bridging, cost_us};
 use crate::orders::{Sorted, by_first_use, by_position};
 use crate::simulator::{Item, Request};
 use crate::{LookUp, Path, Piece, Plan, Source, Step};
@@ -50,7 +50,7 @@ impl Planned<'_> {
         let plan = match shape {
             Shape::Sweeps(borders) => by_position(&self.pieces, &self.lookups_by_inode, device, borders),
             Shape::ByUse(window_us, gaps) => {
-                let cost_us = |piece: &Piece| device.step_us(piece.bytes());
+                let cost_us = cost_us(device, &self.pieces.pieces);
                 let bridging = |device: &DeviceDescription, pieces: &[Piece]| match gaps {
                     Gaps::Rule => Bridging::of(device, pieces),
                     Gaps::None => Bridging::NONE,

@@ -99,10 +99,19 @@ fn measured<'a>(profile: &'a Profile, files: &[usize], metadata: &[usize]) -> Op
 }
 
 fn from_times(times: &DeviceTimes, rotates: Option<bool>) -> DeviceDescription {
-    let is_slow = times.far_ns >= SLOW_US * 1000;
-    let seeks = is_slow && (rotates == Some(true) || times.far_ns as f64 >= SEEK_RATIO * times.near_ns as f64);
+    let seeks = seeks(times.far_ns, times.near_ns, rotates);
     let like = if seeks { DeviceDescription::ROTATING } else { DeviceDescription::FLASH };
-    like.with_access_ns(times.far_ns)
+    let known = |measured: u64, assumed: f64| if measured > 0 { measured as f64 } else { assumed };
+    DeviceDescription {
+        bandwidth_bytes_per_s: known(times.bandwidth_bytes_per_s, like.bandwidth_bytes_per_s),
+        request_ns: if seeks { like.request_ns } else { times.request_ns.min(times.far_ns) },
+        ..like.with_access_ns(times.far_ns)
+    }
+}
+
+/// Whether a device with these times of far and near reads seeks (nanoseconds). `rotates`: what the kernel reports, if known.
+pub fn seeks(far_ns: u64, near_ns: u64, rotates: Option<bool>) -> bool {
+    far_ns >= SLOW_US * 1000 && (rotates == Some(true) || far_ns as f64 >= SEEK_RATIO * near_ns as f64)
 }
 
 fn slow_share(elapsed_us: &[u64]) -> f64 {
@@ -201,7 +210,7 @@ mod tests {
             let mut profile = recording(|_| 60);
             profile.recording.read_ahead_kb = 128;
             assert!(of_device(&profile, 7, None).is_none());
-            profile.recording.devices = vec![DeviceTimes { device: 7, far_ns, near_ns }];
+            profile.recording.devices = vec![DeviceTimes { device: 7, far_ns, near_ns, ..DeviceTimes::default() }];
             let description = of_device(&profile, 7, rotates).unwrap();
             (description.seeks(), description.access_ns)
         };
@@ -210,6 +219,20 @@ mod tests {
         assert_eq!(described(5_000_000, 5_000_000, Some(false)), (false, 5_000_000));
         assert_eq!(described(9_000_000, 8_000_000, Some(true)), (true, 9_000_000));
         assert_eq!(described(110_000, 60_000, Some(true)), (false, 110_000));
+    }
+
+    #[test]
+    fn measured_rates_limit_the_device() {
+        let mut profile = recording(|_| 60);
+        let times = DeviceTimes { device: 7, far_ns: 1_000_000, near_ns: 1_000_000, ..DeviceTimes::default() };
+        let described = |times| {
+            profile.recording.devices = vec![times];
+            of_device(&profile, 7, None).unwrap()
+        };
+        let volume = described(DeviceTimes { request_ns: 333_333, bandwidth_bytes_per_s: 125_000_000, ..times });
+        assert_eq!((volume.request_ns, volume.bandwidth_bytes_per_s, volume.pages_per_request()), (333_333, 125e6, 10));
+        let unmeasured = described(times);
+        assert_eq!((unmeasured.request_ns, unmeasured.bandwidth_bytes_per_s), (0, 500e6));
     }
 
     #[test]

@@ -302,7 +302,7 @@ fn by_rule(pieces: &Sorted, mut lookups: Vec<LookUp>, device: &DeviceDescription
         return pace::choose(compute_us, upwards, device, windows);
     }
     lookups.sort_by_key(|lookup| (lookup.first_use_us, lookup.path));
-    let cost_us = |piece: &Piece| device.step_us(piece.bytes());
+    let cost_us = bridging::cost_us(device, &pieces.pieces);
     by_first_use(pieces, &lookups, device, &Bridging::of, WINDOW_US, cost_us)
 }
 

@@ -164,5 +164,6 @@ fn step_us(step: &Step, device: &DeviceDescription) -> f64 {
 }
 
 /// Length of a window in the order of first use, device time, microseconds: ranges within a window may be joined. A longer window
-/// has fewer requests. But if a program reads a large file for minutes, a window must not have all of that file.
-pub(crate) const WINDOW_US: f64 = 2e6;
+/// has fewer requests: with two windows instead of one, Chromium on a network volume made 4,470 instead of 3,410, and took 2.0 s instead of
+/// 1.74. But if a program reads a large file for minutes, a window must not have all of that file.
+pub(crate) const WINDOW_US: f64 = 8e6;

@@ -279,10 +279,10 @@ impl Search<'_> {
     fn follow_use(&mut self) {
         for (window_us, gaps) in [
             (WINDOW_US, Gaps::Rule),
-            (WINDOW_US / 10.0, Gaps::Rule),
-            (WINDOW_US / 100.0, Gaps::Rule),
-            (WINDOW_US / 10.0, Gaps::None),
-            (WINDOW_US / 10.0, Gaps::Wide),
+            (WINDOW_US / 40.0, Gaps::Rule),
+            (WINDOW_US / 400.0, Gaps::Rule),
+            (WINDOW_US / 40.0, Gaps::None),
+            (WINDOW_US / 40.0, Gaps::Wide),
         ] {
             self.try_shape(Shape::ByUse(window_us, gaps), &[0.0]);
         }

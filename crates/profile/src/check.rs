@@ -144,6 +144,8 @@ fn check_recording(profile: &Profile) -> Result<(), Invalid> {
     for (index, times) in recording.devices.iter().enumerate() {
         number(times.far_ns, || format!("recording.devices[{index}].far_ns"))?;
         number(times.near_ns, || format!("recording.devices[{index}].near_ns"))?;
+        number(times.request_ns, || format!("recording.devices[{index}].request_ns"))?;
+        number(times.bandwidth_bytes_per_s, || format!("recording.devices[{index}].bandwidth_bytes_per_s"))?;
     }
     if recording.runs == 0 {
         return Err(invalid(place("runs"), "a profile has at least one run"));

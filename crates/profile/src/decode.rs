@@ -14,7 +14,7 @@ use bytes::Bytes;
 // The smallest encodings of a record, in bytes: one for the array's head and one for each field. They limit the allocation for a
 // claimed number of entries.
 const SMALLEST_FILE: usize = 1 + 10;
-const SMALLEST_TIMES: usize = 1 + 3;
+const SMALLEST_TIMES: usize = 1 + 5;
 const SMALLEST_EXTENT: usize = 1 + 5;
 const SMALLEST_METADATA: usize = 1 + 5;
 const SMALLEST_LOOKUP: usize = 1 + 5;
@@ -111,11 +111,13 @@ fn recording(reader: &mut Reader) -> Result<Recording> {
 }
 
 fn device_times(reader: &mut Reader) -> Result<DeviceTimes> {
-    reader.record(3, |reader| {
+    reader.record(5, |reader| {
         Ok(DeviceTimes {
             device: reader.named("device", Reader::number)?,
             far_ns: reader.named("far_ns", Reader::number)?,
             near_ns: reader.named("near_ns", Reader::number)?,
+            request_ns: reader.named("request_ns", Reader::number)?,
+            bandwidth_bytes_per_s: reader.named("bandwidth_bytes_per_s", Reader::number)?,
         })
     })
 }

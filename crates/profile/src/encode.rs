@@ -9,7 +9,7 @@ use crate::error::SaveError;
 use crate::header;
 use crate::layout::MAX_FILE_BYTES;
 use crate::model::{
-    ContentCheck, Extent, File, Lookup, Metadata, Milestone, MilestoneKind, Precision, Profile, Recording,
+    ContentCheck, DeviceTimes, Extent, File, Lookup, Metadata, Milestone, MilestoneKind, Precision, Profile, Recording,
 };
 use crate::timeline::{Thread, Timeline, TimelineSource, Wakeup, WarmUse};
 
@@ -83,8 +83,9 @@ fn write_recording(out: &mut Writer, recording: &Recording) {
     if has_devices {
         out.key("devices");
         out.list(&recording.devices, |out, times| {
-            out.array(3);
-            [times.device, times.far_ns, times.near_ns].into_iter().for_each(|number| out.number(number));
+            let DeviceTimes { device, far_ns, near_ns, request_ns, bandwidth_bytes_per_s } = *times;
+            out.array(5);
+            [device, far_ns, near_ns, request_ns, bandwidth_bytes_per_s].into_iter().for_each(|n| out.number(n));
         });
     }
 }

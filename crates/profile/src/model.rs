@@ -61,12 +61,12 @@ pub struct Recording {
     /// slash. Empty: the root directory of the machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub root: PathBytes,
-    /// Access times of the devices, measured after a cold recording with read-ahead. Without read-ahead, the times of first use show them.
+    /// Access times and rates of the devices, measured after a cold recording of a command.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<DeviceTimes>,
 }
 
-/// Access times of a device, medians of single reads.
+/// Access times of a device, medians of single reads, and its rates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceTimes {
     /// Device number of the superblock, as [`File::device`].
@@ -75,6 +75,11 @@ pub struct DeviceTimes {
     pub far_ns: u64,
     /// Time of a small read a little after the one before, nanoseconds.
     pub near_ns: u64,
+    /// Time that each small read adds while many are in flight, nanoseconds: the inverse of the device's requests per second. 0: not measured,
+    /// because the device seeks.
+    pub request_ns: u64,
+    /// Rate of a sequential read, bytes per second. 0: not measured.
+    pub bandwidth_bytes_per_s: u64,
 }
 
 impl Recording {

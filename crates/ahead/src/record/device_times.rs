@@ -1,17 +1,20 @@
-//! Measures the access times of the devices that a program has read.
+//! Measures the access times and rates of the devices that a program has read.
 //!
 //! ```text
 //!     used extents by position    ──x────x──────x─────────x──▶      a read beside every second one, from both ends to the middle
 //!     timed reads                    1           2                   far: after a read far away     near: 16 KiB after that one
+//!     requests per second            ↑↑     ↑↑        ↑↑             32 small reads at a time, if the device does not seek
+//!     bandwidth                        ├────────────┤                a sequential read; 4 at a time, if it does not seek
 //! ```
 //!
-//! A recording with read-ahead does not show them: a use may find its page in the cache. The reads bypass the page cache, and lie a
-//! little after the used extents: the program's own blocks may still be in the buffer of the drive, and blocks far from all files may
-//! not exist (thin volumes).
+//! A recording with read-ahead does not show them: a use may find its page in the cache. No recording shows what limits a network volume,
+//! requests or bytes. The reads bypass the page cache, and lie a little after the used extents: the program's own blocks may still be in the
+//! buffer of the drive, and blocks far from all files may not exist (thin volumes).
 
 use crate::record::OsFileSystem;
 use ahead_learn::FileSystem;
 use ahead_model::{DeviceNumber, sorting};
+use ahead_plan::from_recording;
 use ahead_profile::{DeviceTimes, Profile};
 use rustix::fs::OFlags;
 use std::collections::BTreeMap;
@@ -19,6 +22,7 @@ use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Number of far and of near reads: half a second on a rotating disk.
@@ -42,6 +46,21 @@ const NEAR_BYTES: u64 = 16 << 10;
 /// Reads of one device may take this time altogether; a broken disk takes longer.
 const LIMIT: Duration = Duration::from_secs(2);
 
+/// Small reads in flight: enough for a volume that delays each for 1 ms and serves 30,000 per second.
+const IN_FLIGHT: usize = 32;
+
+/// Sequential reads in flight.
+const SEQUENTIAL_IN_FLIGHT: usize = 4;
+
+/// Size of a sequential read, bytes: what network volumes count as one request.
+const SEQUENTIAL_BYTES: u64 = 256 << 10;
+
+/// Time for each rate: 300 reads of a volume with 3000 requests per second, 12 MB at 125 MB/s.
+const RATE_TIME: Duration = Duration::from_millis(100);
+
+/// With fewer reads, no rate is derived.
+const LEAST_OF_A_RATE: usize = 8;
+
 /// The times of each device that has a node and enough used extents far from each other. Needs root.
 pub fn measure(profile: &Profile) -> Vec<DeviceTimes> {
     let mut positions: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
@@ -52,38 +71,137 @@ pub fn measure(profile: &Profile) -> Vec<DeviceTimes> {
     let times = |(device, positions)| {
         let node = OsFileSystem.block_device_node(DeviceNumber::from_key(device))?;
         let measured = times_of(&node, positions);
-        let (far, near) = measured.inspect_err(|error| tracing::debug!("{}: {error}", node.display())).ok()??;
-        Some(DeviceTimes { device, far_ns: far.as_nanos() as u64, near_ns: near.as_nanos() as u64 })
+        let times = measured.inspect_err(|error| tracing::debug!("{}: {error}", node.display())).ok()??;
+        Some(DeviceTimes { device, ..times })
     };
     positions.into_iter().filter_map(times).collect()
 }
 
-/// Medians of far and near reads; `None`: too few.
-fn times_of(node: &Path, mut positions: Vec<u64>) -> std::io::Result<Option<(Duration, Duration)>> {
+/// The times and rates of a device; `None`: too few extents are far apart.
+fn times_of(node: &Path, mut positions: Vec<u64>) -> std::io::Result<Option<DeviceTimes>> {
     sorting::sort(&mut positions);
-    let mut device = File::options().read(true).custom_flags(OFlags::DIRECT.bits().cast_signed()).open(node)?;
-    let last = device.seek(SeekFrom::End(0))?.saturating_sub(NEAR_BYTES + READ_BYTES);
-    let mut space = vec![0; 2 * READ_BYTES as usize];
-    let start = space.as_ptr().align_offset(READ_BYTES as usize);
-    let buffer = &mut space[start..start + READ_BYTES as usize];
-    let mut timed = |position: u64| {
-        let began = Instant::now();
-        device.read_exact_at(buffer, position).map(|()| began.elapsed())
-    };
-    let (mut far, mut near, mut before, began) = (Vec::new(), Vec::new(), None, Instant::now());
-    for position in spread(&positions) {
-        let position = (position + BESIDE_BYTES).min(last) / READ_BYTES * READ_BYTES;
-        let far_ns = timed(position)?;
-        if before.is_some_and(|before| position.abs_diff(before) >= FAR_BYTES) {
-            far.push(far_ns);
+    let mut file = File::options().read(true).custom_flags(OFlags::DIRECT.bits().cast_signed()).open(node)?;
+    let size_bytes = file.seek(SeekFrom::End(0))?;
+    let device = Device { file, size_bytes };
+    let Some((far_ns, near_ns)) = device.access_times(&positions)? else { return Ok(None) };
+    let seeks = from_recording::seeks(far_ns, near_ns, None);
+    let request_ns = if seeks { 0 } else { device.request_ns(&positions)? };
+    let bandwidth_bytes_per_s = device.bandwidth(&positions, if seeks { 1 } else { SEQUENTIAL_IN_FLIGHT })?;
+    Ok(Some(DeviceTimes { device: 0, far_ns, near_ns, request_ns, bandwidth_bytes_per_s }))
+}
+
+/// An open device.
+struct Device {
+    file: File,
+    size_bytes: u64,
+}
+
+impl Device {
+    /// Medians of far and near reads, nanoseconds; `None`: too few.
+    fn access_times(&self, positions: &[u64]) -> std::io::Result<Option<(u64, u64)>> {
+        let mut buffer = Buffer::new(READ_BYTES);
+        let mut timed = |position: u64| {
+            let began = Instant::now();
+            self.read(&mut buffer, position).map(|_| began.elapsed())
+        };
+        let (mut far, mut near, mut before, began) = (Vec::new(), Vec::new(), None, Instant::now());
+        for position in spread(positions) {
+            let position = self.beside(position, NEAR_BYTES + READ_BYTES);
+            let far_ns = timed(position)?;
+            if before.is_some_and(|before| position.abs_diff(before) >= FAR_BYTES) {
+                far.push(far_ns);
+            }
+            near.push(timed(position + NEAR_BYTES)?);
+            before = Some(position);
+            if began.elapsed() > LIMIT {
+                break;
+            }
         }
-        near.push(timed(position + NEAR_BYTES)?);
-        before = Some(position);
-        if began.elapsed() > LIMIT {
-            break;
-        }
+        let ns = |times| median(times).as_nanos() as u64;
+        Ok((far.len() >= LEAST_READS).then(|| (ns(far), ns(near))))
     }
-    Ok((far.len() >= LEAST_READS).then(|| (median(far), median(near))))
+
+    /// A place a little after a used extent, with room for this many bytes.
+    fn beside(&self, position: u64, room_bytes: u64) -> u64 {
+        let last = self.size_bytes.saturating_sub(room_bytes);
+        position.saturating_add(BESIDE_BYTES).min(last) / READ_BYTES * READ_BYTES
+    }
+
+    /// Returns the number of bytes that were read: fewer at the end of the device.
+    fn read(&self, buffer: &mut Buffer, position: u64) -> std::io::Result<usize> {
+        self.file.read_at(buffer.aligned(), position)
+    }
+
+    /// Time that each small read adds while many are in flight, nanoseconds; 0: too few reads were served.
+    fn request_ns(&self, positions: &[u64]) -> std::io::Result<u64> {
+        let place = |number: usize| {
+            // Each round of the extents reads a little farther on, so that no block is read twice.
+            let (round, number) = (number / positions.len(), number % positions.len());
+            self.beside(positions[number] + round as u64 * 4 * NEAR_BYTES, READ_BYTES)
+        };
+        let (count, took) = self.read_in_parallel(IN_FLIGHT, READ_BYTES, place)?;
+        Ok(if count < LEAST_OF_A_RATE { 0 } else { (took.as_nanos() / count as u128) as u64 })
+    }
+
+    /// Rate of a sequential read, bytes per second; 0: too few reads were served.
+    fn bandwidth(&self, positions: &[u64], in_flight: usize) -> std::io::Result<u64> {
+        let start = self.beside(positions[positions.len() / 2], 0);
+        // The arm moves there before the reads are timed.
+        self.read(&mut Buffer::new(SEQUENTIAL_BYTES), start)?;
+        let place = |number: usize| start + (number as u64 + 1) * SEQUENTIAL_BYTES;
+        let (count, took) = self.read_in_parallel(in_flight, SEQUENTIAL_BYTES, place)?;
+        let rate = (count as u64 * SEQUENTIAL_BYTES) as f64 / took.as_secs_f64().max(f64::MIN_POSITIVE);
+        Ok(if count < LEAST_OF_A_RATE { 0 } else { rate as u64 })
+    }
+
+    /// Reads with this many threads for [`RATE_TIME`], or to the end of the device. Returns the number of complete reads, and their time.
+    fn read_in_parallel(
+        &self,
+        threads: usize,
+        bytes: u64,
+        place: impl Fn(usize) -> u64 + Sync,
+    ) -> std::io::Result<(usize, Duration)> {
+        let (next, began) = (AtomicUsize::new(0), Instant::now());
+        let read = || {
+            let (mut buffer, mut count) = (Buffer::new(bytes), 0);
+            while began.elapsed() < RATE_TIME {
+                let read_bytes = self.read(&mut buffer, place(next.fetch_add(1, Ordering::Relaxed)))?;
+                if read_bytes as u64 != bytes {
+                    break;
+                }
+                count += 1;
+            }
+            std::io::Result::Ok(count)
+        };
+        let counts: Vec<std::io::Result<usize>> = std::thread::scope(|scope| {
+            // Where a thread cannot be started, fewer reads are in flight.
+            let started = (1..threads).map_while(|_| std::thread::Builder::new().spawn_scoped(scope, read).ok());
+            let started: Vec<_> = started.collect();
+            let own = read();
+            let joined = started.into_iter().map(|thread| thread.join().unwrap_or(Ok(0)));
+            std::iter::once(own).chain(joined).collect()
+        });
+        let took = began.elapsed();
+        Ok((counts.into_iter().sum::<std::io::Result<usize>>()?, took))
+    }
+}
+
+/// Memory that is aligned for reads past the page cache.
+struct Buffer {
+    space: Vec<u8>,
+    length: usize,
+}
+
+impl Buffer {
+    fn new(length_bytes: u64) -> Buffer {
+        let length = length_bytes as usize;
+        Buffer { space: vec![0; length + READ_BYTES as usize], length }
+    }
+
+    fn aligned(&mut self) -> &mut [u8] {
+        let start = self.space.as_ptr().align_offset(READ_BYTES as usize);
+        &mut self.space[start..start + self.length]
+    }
 }
 
 /// Positions for reads: evenly from the sorted ones, alternately from the first half and from the second.
@@ -112,6 +230,20 @@ mod tests {
         assert!(chosen.windows(2).all(|pair| pair[0].abs_diff(pair[1]) >= 40 << 20), "{chosen:?}");
         assert_eq!(spread(&[]).count(), 0);
         assert!(spread(&[5]).all(|position| position == 5));
+    }
+
+    /// A file of a file system without its own blocks is as fast as memory, and ends.
+    #[test]
+    fn rates_of_a_small_file_are_known_or_zero() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(3 * SEQUENTIAL_BYTES).unwrap();
+        let device = Device { file, size_bytes: 3 * SEQUENTIAL_BYTES };
+        assert_eq!(device.bandwidth(&[0], 4).unwrap(), 0);
+        let (count, took) = device.read_in_parallel(2, READ_BYTES, |_| 0).unwrap();
+        assert!(count > 0 && took >= RATE_TIME);
+        assert_eq!(device.read_in_parallel(2, READ_BYTES, |_| u64::MAX / 4).unwrap().0, 0);
+        assert!(device.beside(u64::MAX, 0) <= device.size_bytes);
+        assert_eq!(Buffer::new(READ_BYTES).aligned().len(), READ_BYTES as usize);
     }
 
     #[test]

@@ -331,7 +331,7 @@ impl Recorder {
         drop(single_faults);
         // The page cache is what a recording by residency evaluates: another cold recording would evict it.
         // The same for times of the devices.
-        let measures = self.cold && !read_ahead_off;
+        let measures = self.cold;
         let own = own.filter(|_| observer.is_upper_bound() || measures);
         let run = Run {
             command: words,

@@ -91,7 +91,14 @@ struct thread_clock {
 	u64 since_ns;        /* it has been running since; 0: it is not running */
 	u64 asleep_since_ns; /* it has been sleeping since, and not for I/O; 0: it is not */
 	u64 waits_for_kernel; /* the sleep is uninterruptible */
+	u64 waited_before_ns; /* see io_waited_ns, at the beginning of the sleep */
+	u64 waits_for_io;     /* counted in io_waiting */
 };
+
+/* How many followed threads wait for I/O, since when at least one does, and for how long there was one before. */
+static u64 io_waiting;
+static u64 io_waiting_since_ns;
+static u64 io_waited_before_ns;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

@@ -6,6 +6,9 @@
  *     thread 2   ─┤ sleeps ·································┤── runs ────────      woken by thread 1, which was at this time of its clock
  *     thread 3   ─┤ sleeps ························┤── runs ─────────────────      woken by a timer or another program: the sleep remains
  *
+ * While a thread sleeps until a timer or another program wakes it, other threads may wait for I/O. That time is subtracted from its sleep: a
+ * program that polls until its child is ready would poll less often with everything cached.
+ *
  * A wait for I/O (in_iowait) ends in no event: with everything cached, there is no such wait. An uninterruptible sleep that no thread of
  * the program ends counts as such a wait, too: XFS waits for its metadata in this way. The scheduler calls these programs with
  * interrupts disabled, so that none of them is interrupted, also on Linux 7 (triple_attach.h): each is attached once.
@@ -42,6 +45,32 @@ static __always_inline bool is_in_task(u64 *ctx)
 		return true;
 	struct pt_regs *regs = (void *)bpf_task_pt_regs(task);
 	return (long)SYSCALL_NUMBER(regs) >= 0;
+}
+
+/* For how long at least one followed thread has waited for I/O so far. Processors that change it at the same time may lose a wait. */
+static __always_inline u64 io_waited_ns(u64 now_ns)
+{
+	u64 since_ns = io_waiting_since_ns;
+	return io_waited_before_ns + (io_waiting && now_ns > since_ns ? now_ns - since_ns : 0);
+}
+
+static __always_inline void begin_io_wait(struct thread_clock *clock, u64 now_ns)
+{
+	clock->waits_for_io = 1;
+	__sync_fetch_and_add(&io_waiting, 1);
+	if (io_waiting == 1)
+		io_waiting_since_ns = now_ns;
+}
+
+static __always_inline void end_io_wait(struct thread_clock *clock, u64 now_ns)
+{
+	if (!clock->waits_for_io)
+		return;
+	clock->waits_for_io = 0;
+	u64 since_ns = io_waiting_since_ns;
+	__sync_fetch_and_add(&io_waiting, -1);
+	if (!io_waiting && now_ns > since_ns)
+		io_waited_before_ns += now_ns - since_ns;
 }
 
 /* Sends an event if there is room for it beside the accesses, which are the profile. */
@@ -92,15 +121,21 @@ int on_switch(u64 *ctx)
 			clock->cpu_ns += now_ns - clock->since_ns;
 		clock->since_ns = 0;
 		bool waits_for_io = BPF_CORE_READ_BITFIELD_PROBED(previous, in_iowait);
-		clock->asleep_since_ns = is_preempted || !state || waits_for_io ? 0 : now_ns;
+		bool sleeps = !is_preempted && state && !(state & TASK_DEAD);
+		clock->asleep_since_ns = sleeps && !waits_for_io ? now_ns : 0;
 		clock->waits_for_kernel = state & TASK_UNINTERRUPTIBLE;
+		clock->waited_before_ns = io_waited_ns(now_ns);
+		if (sleeps && (waits_for_io || clock->waits_for_kernel))
+			begin_io_wait(clock, now_ns);
 		if (state & TASK_DEAD)
 			bpf_map_delete_elem(&clocks, &tid);
 	}
 	tid = BPF_CORE_READ(next, pid);
 	clock = bpf_map_lookup_elem(&clocks, &tid);
-	if (clock)
+	if (clock) {
 		clock->since_ns = now_ns;
+		end_io_wait(clock, now_ns);
+	}
 	return 0;
 }
 
@@ -110,14 +145,18 @@ int on_waking(u64 *ctx)
 	struct task_struct *woken = (void *)ctx[0];
 	u32 tid = BPF_CORE_READ(woken, pid);
 	struct thread_clock *clock = bpf_map_lookup_elem(&clocks, &tid);
-	if (!clock || !clock->asleep_since_ns)
+	if (!clock)
 		return 0;
 	struct thread_event event = { .tid = tid };
 	fill_head(&event.head, EVENT_WAKE);
-	event.slept_ns = event.head.time_ns - clock->asleep_since_ns;
+	u64 now_ns = event.head.time_ns;
+	end_io_wait(clock, now_ns);
+	if (!clock->asleep_since_ns)
+		return 0;
+	u64 slept_ns = now_ns - clock->asleep_since_ns;
+	u64 waited_ns = io_waited_ns(now_ns) - clock->waited_before_ns;
 	clock->asleep_since_ns = 0;
-	if (clock->waits_for_kernel)
-		event.slept_ns = 0;
+	event.slept_ns = clock->waits_for_kernel || waited_ns >= slept_ns ? 0 : slept_ns - waited_ns;
 	u32 waker = bpf_get_current_pid_tgid();
 	if (is_in_task(ctx) && bpf_map_lookup_elem(&clocks, &waker)) {
 		event.other = waker;

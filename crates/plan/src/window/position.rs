@@ -58,7 +58,18 @@ impl Position {
         let seen = vec![false; marks.len()];
         let is_watched = !sees_marks;
         let (anchor, passed) = ((0, 0), (0.0, 0.0));
-        Position { marks, seen, clock_us, sees_marks, is_watched, confirmed: 0, confirmed_by: None, at: 0, anchor, passed }
+        Position {
+            marks,
+            seen,
+            clock_us,
+            sees_marks,
+            is_watched,
+            confirmed: 0,
+            confirmed_by: None,
+            at: 0,
+            anchor,
+            passed,
+        }
     }
 
     pub fn at(&self) -> usize {

@@ -75,8 +75,14 @@ fn recording(runs: u32) -> impl Strategy<Value = Recording> {
     let paths = (option::of(path()), option::of(path()));
     let texts = (vec(vec(1u8.., 0..6), 0..4), paths, ".{0,8}", ".{0,8}", ".{0,8}");
     let flags = (any::<bool>(), any::<bool>(), any::<bool>());
-    let times = (any::<u64>(), 0..1u64 << 40, 0..1u64 << 40);
-    let times = times.prop_map(|(device, far_ns, near_ns)| DeviceTimes { device, far_ns, near_ns });
+    let times = (any::<u64>(), 0..1u64 << 40, 0..1u64 << 40, 0..1u64 << 40, 0..1u64 << 40);
+    let times = times.prop_map(|(device, far_ns, near_ns, request_ns, bandwidth_bytes_per_s)| DeviceTimes {
+        device,
+        far_ns,
+        near_ns,
+        request_ns,
+        bandwidth_bytes_per_s,
+    });
     let numbers = (0..=i64::MAX as u64, 0..1000u64, 0..1u64 << 40, 0..8192u64, 0..1u64 << 40, vec(times, 0..3));
     (texts, flags, numbers).prop_map(move |(texts, flags, numbers)| Recording {
         command: texts.0,
