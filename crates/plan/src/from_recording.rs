@@ -225,7 +225,7 @@ mod tests {
     fn measured_rates_limit_the_device() {
         let mut profile = recording(|_| 60);
         let times = DeviceTimes { device: 7, far_ns: 1_000_000, near_ns: 1_000_000, ..DeviceTimes::default() };
-        let described = |times| {
+        let mut described = |times| {
             profile.recording.devices = vec![times];
             of_device(&profile, 7, None).unwrap()
         };
