@@ -20,7 +20,11 @@ import stamp  # noqa: E402
 
 RAW = HERE.parent / "results"
 RESULTS = stamp.ROOT / "docs/results"
-GOALS = {"hdd": 0.85, "cloud": 0.85, "ssd": 0.80}
+# Of the recovered share, by disk on ext4; on other file systems OTHER_GOAL.
+GOALS = {"hdd": 0.9, "cloud": 0.9, "ssd": 0.85}
+OTHER_GOAL = 0.8
+# A result this near the bound reaches the goal, too, seconds.
+NEAR_S = 0.010
 DISKS = {"hdd": "7200 rpm disk", "cloud": "network volume", "ssd": "SATA SSD"}
 ABOUT = """\
 Each round runs every program cold, with each prefetcher, and warm, in turn. Before every run but the warm one all caches are
@@ -33,8 +37,9 @@ dropped. Times include loading the list or profile, the head start, the prefetch
 | list | one `readahead()` for each whole file, in order of first use (BusyBox `readahead`) |
 | sorted | the same, sorted by device, first block and inode (Ubuntu `readahead-list`) |
 | ahead | `ahead run`: median (minimum–maximum) |
-| bound | the larger of the warm time and the disk model's time for the used data and metadata in one ascending sweep |
-| recovered | (cold − ahead) / (cold − bound); ✗: below the goal |
+| planned | the time that the plan was expected to take; –: the rule decided without a simulation |
+| bound | a lower bound for every schedule (docs/decisions/0079-bound.md); no schedule may reach it |
+| recovered | (cold − ahead) / (cold − bound); ✗: below the goal, and more than 10 ms above the bound |
 | wasted, bridged | shares of the prefetched bytes, from one more recorded run that is not timed |
 | device requests | reads of the device: cold → with `ahead` |
 | evicted | largest amount that the kernel evicted during one run cold / with `ahead` / warm |
@@ -84,12 +89,15 @@ def row(program, goal):
     result = program["result"]
     fetched = result["prefetched_bytes"]
     own = result["ahead"]["median_s"]
-    reached = result["recovered_share"] is not None and result["recovered_share"] >= goal
+    is_near = result["bound_s"] is not None and own <= result["bound_s"] + NEAR_S
+    reached = is_near or result["recovered_share"] is not None and result["recovered_share"] >= goal
+    planned = result.get("planned_s")
     cells = [
         program["program"],
         f"{result['cold']['median_s']:.2f}",
         *[rival_time(rival) for rival in result["against"]],
         f"**{own:.2f}** ({result['ahead']['min_s']:.2f}–{result['ahead']['max_s']:.2f})",
+        "–" if planned is None else f"{planned:.2f}",
         f"{result['warm']['median_s']:.2f}",
         f"{result['bound_s']:.2f}" if result["bound_s"] is not None else "–",
         share(result["recovered_share"]) + ("" if reached else " ✗"),
@@ -105,9 +113,9 @@ def row(program, goal):
 
 def table(results):
     programs = results["programs"]
-    goal = GOALS.get(results["model"], 0.8)
+    goal = GOALS.get(results["model"], OTHER_GOAL) if results["fs"] == "ext4" else OTHER_GOAL
     names = [rival["name"] for rival in programs[0]["result"]["against"]]
-    head = ["program", "cold s", *[f"{name} s" for name in names], "ahead s", "warm s", "bound s", "recovered",
+    head = ["program", "cold s", *[f"{name} s" for name in names], "ahead s", "planned s", "warm s", "bound s", "recovered",
             "prefetched MiB", "wasted", "bridged", "device requests", "evicted MiB", "best"]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     lines += ["| " + " | ".join(row(program, goal)) + " |" for program in programs]
@@ -168,7 +176,7 @@ def overhead(results):
                        results["date"], machine),
         f"Everything is cached. Medians of {results['runs']} rounds of plain, run and recorded, in turn.",
         "",
-        "- run: additional time of `ahead run`, loading the profile included. Goal: at most 2 % + 5 ms.",
+        "- run: additional time of `ahead run`, loading the profile included. Goal: at most 1 % + 3 ms.",
         "- record: exec to exit under `ahead record`, timed by the same parent process, without the set-up. Goal: at most 5 %.",
         f"- 4 KiB reads: a loop of {results['loop_reads']:,} reads of 4 KiB and nothing else; no goal.",
         "",
@@ -178,7 +186,7 @@ def overhead(results):
     for row in results["programs"]:
         more, plain = row["run_more_s"], row["plain_s"]
         low, high = (100 * (ratio - 1) for ratio in row["recorded_ratio_quartiles"])
-        run = f"{1e3 * more:+.1f} ms" + ("" if more <= 0.02 * plain + 0.005 else " ✗")
+        run = f"{1e3 * more:+.1f} ms" + ("" if more <= 0.01 * plain + 0.003 else " ✗")
         recorded = 100 * (row["recorded_ratio"] - 1)
         is_loop = row is results["programs"][-1]
         record = f"{recorded:+.1f} % ({low:+.1f} to {high:+.1f})" + ("" if recorded <= 5 or is_loop else " ✗")

@@ -35,6 +35,13 @@ pub fn cached_under(profile: &Profile) -> Result<BTreeSet<DeviceNumber>> {
     Ok(sorting::set_of(mounts_of(profile)?.iter().flat_map(numbers).flatten()))
 }
 
+/// The block device below each superblock of a profile's files and metadata, by the number of the superblock. Empty if the mount table cannot
+/// be read.
+pub fn nodes_of(profile: &Profile) -> BTreeMap<DeviceNumber, PathBuf> {
+    let node = |mount: &Mount| Some((mount.device, block_device_of(mount)?.1));
+    mounts_of(profile).unwrap_or_default().iter().filter_map(node).collect()
+}
+
 /// The mounts of a profile's files and metadata.
 fn mounts_of(profile: &Profile) -> Result<Vec<Mount>> {
     let mounts = mounts::own()?;

@@ -6,7 +6,7 @@ use crate::window::WindowArguments;
 use crate::{account, import, messages};
 use ahead::Signals;
 use ahead::lists::{self, Syntax};
-use ahead::prefetch::{self, HeadStart, Options, PrefetchProcess, ProfileFile, Request};
+use ahead::prefetch::{self, HeadStart, Options, PrefetchProcess, ProfileFile, Program, Request, WindowSize};
 use ahead_profile::{DecodeError, LoadError};
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
@@ -38,6 +38,9 @@ pub struct Replay {
     budget: Option<u64>,
     #[command(flatten)]
     window: WindowArguments,
+    /// Let the window follow this process and its descendants [default of --window: auto]
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    follow: Option<u32>,
     /// Give up after this time, as in 30s
     #[arg(long, value_name = "TIME", value_parser = ahead_model::quantity::parse_time)]
     deadline: Option<Duration>,
@@ -74,6 +77,9 @@ impl Replay {
     /// Runs it.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let began = Instant::now();
+        if let Some(pid) = self.follow.filter(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            bail!("no process has the number {pid}: --follow takes one that runs");
+        }
         // Before the signals are taken: until a list has arrived, they end this process.
         let profile = self.profile_file()?;
         let signals = Signals::take()?;
@@ -91,7 +97,11 @@ impl Replay {
                 head_start: HeadStart::None,
                 wait: self.wait,
                 low_memory: self.window.low_memory,
-                window: self.window.window.unwrap_or_default(),
+                window: match (self.window.window, self.follow) {
+                    (None, Some(_)) => WindowSize::Auto,
+                    (asked, _) => asked.unwrap_or_default(),
+                },
+                program: self.follow.map(Program::running),
                 ..Options::default()
             },
             device: self.device.clone(),

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A thread's warm time advances with its processor time. A thread that was woken continues no earlier than the thread that woke it. A
-//! sleep that ended without another thread of the program (a timer, another program) stays as long as it was. Waits for I/O add
-//! nothing. That threads compete for processors is left out.
+//! sleep that ended without another thread of the program (a timer, another program) stays as long as it was (the observer
+//! has subtracted the time in which other threads of the program waited for I/O). Waits for I/O add nothing. That threads compete for processors is left out.
 //!
 //! A thread that sleeps again and again, until another one wakes or joins it, would sleep less often if nothing waited for the disk (the
 //! periodic threads of a JVM). So sleeps after which it used nothing are forgotten when another thread wakes it, and a thread that waits for

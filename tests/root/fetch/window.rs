@@ -7,6 +7,7 @@ use ahead_profile::{Milestone, MilestoneKind, Profile};
 use ahead_sys::{diskstats, evict};
 use serde_json::Value;
 use std::fs;
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -122,4 +123,34 @@ fn eviction_of_everything_again_and_again_costs_a_limited_number_of_reads() {
         // Each read of the program, and each item at most five times.
         assert!(bytes < TOTAL_BYTES * 8, "{bytes} bytes, {account}");
     });
+}
+
+#[test]
+fn window_of_a_replay_follows_a_running_process() {
+    let Some(mut scene) = Scene::new(LIMIT_BYTES + 4 * MIB) else { return };
+    scene.mounted.make_cold();
+    let script = "while read step && [ $# -gt 0 ]; do cat \"$1\"; shift; done >/dev/null";
+    let mut program = Command::new("sh");
+    program.args(["-c", script, "sh"]).args(&scene.files).stdin(Stdio::piped());
+    let mut program = program.spawn().unwrap();
+    let mut steps = program.stdin.take().unwrap();
+    let mut replay = Command::new(assert_cmd::cargo::cargo_bin("ahead"));
+    replay.args(["replay", "--json", "--priority", "normal", "--window", "8M", "--follow", &program.id().to_string()]);
+    let replay = replay.arg(scene.profile.path()).stdout(Stdio::piped()).spawn().unwrap();
+    let is_resident = |file: &PathBuf| {
+        let file = fs::File::open(file).unwrap();
+        ahead_sys::cache::resident_bytes(&file, 0, FILE_BYTES).unwrap() == FILE_BYTES
+    };
+    // The program goes on when the file after the next one has been prefetched.
+    for file in &scene.files[2..20] {
+        crate::crash::wait_until("a file ahead of the program", || is_resident(file));
+        steps.write_all(b"\n").unwrap();
+    }
+    drop(steps);
+    program.wait().unwrap();
+    let _ = rustix::process::kill_process(rustix::process::Pid::from_child(&replay), rustix::process::Signal::TERM);
+    let done = replay.wait_with_output().unwrap();
+    let account: Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!(account["window"]["progress"][0], "observer", "{account}");
+    assert!(figure(&account, "milestones_seen") > 4, "{account}");
 }

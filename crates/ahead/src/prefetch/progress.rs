@@ -25,6 +25,13 @@ use std::time::Duration;
 pub struct Program(Arc<OnceLock<u32>>);
 
 impl Program {
+    /// A process that runs already, and its descendants. 1: every process of the machine.
+    pub fn running(pid: u32) -> Program {
+        let program = Program::default();
+        program.started(pid);
+        program
+    }
+
     /// Sets the process that was started. Later calls change nothing.
     pub fn started(&self, pid: u32) {
         self.0.get_or_init(|| pid);

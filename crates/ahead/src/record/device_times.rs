@@ -11,6 +11,7 @@
 //! requests or bytes. The reads bypass the page cache, and lie a little after the used extents: the program's own blocks may still be in the
 //! buffer of the drive, and blocks far from all files may not exist (thin volumes).
 
+use crate::cold;
 use crate::record::OsFileSystem;
 use ahead_learn::FileSystem;
 use ahead_model::{DeviceNumber, sorting};
@@ -69,8 +70,10 @@ pub fn measure(profile: &Profile) -> Vec<DeviceTimes> {
     for (device, extents) in data.chain(profile.metadata.iter().map(|metadata| (metadata.device, &metadata.extents))) {
         positions.entry(device).or_default().extend(extents.iter().filter_map(|extent| extent.physical_bytes));
     }
+    let nodes = cold::nodes_of(profile);
     let times = |(device, positions)| {
-        let node = OsFileSystem.block_device_node(DeviceNumber::from_key(device))?;
+        let number = DeviceNumber::from_key(device);
+        let node = nodes.get(&number).cloned().or_else(|| OsFileSystem.block_device_node(number))?;
         let measured = times_of(&node, positions);
         let times = measured.inspect_err(|error| tracing::debug!("{}: {error}", node.display())).ok()??;
         Some(DeviceTimes { device, ..times })
@@ -122,10 +125,10 @@ impl Device {
         Ok((far.len() >= LEAST_READS).then(|| (ns(far), ns(near))))
     }
 
-    /// A place a little after a used extent, with room for this many bytes.
+    /// A place a little after a used extent, with room for this many bytes. Addresses of btrfs may lie beyond the end of the device.
     fn beside(&self, position: u64, room_bytes: u64) -> u64 {
-        let last = self.size_bytes.saturating_sub(room_bytes);
-        position.saturating_add(BESIDE_BYTES).min(last) / READ_BYTES * READ_BYTES
+        let room_bytes = self.size_bytes.saturating_sub(room_bytes).max(1);
+        position.saturating_add(BESIDE_BYTES) % room_bytes / READ_BYTES * READ_BYTES
     }
 
     /// Returns the number of bytes that were read: fewer at the end of the device.
