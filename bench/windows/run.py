@@ -13,6 +13,7 @@ import contextlib
 import json
 import os
 import pathlib
+import shutil
 import signal
 import statistics
 import subprocess
@@ -196,8 +197,9 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default="boots,streams")
     options = parser.parse_args()
-    if os.geteuid() != 0 or not MEMORY.is_dir():
-        print("run.py: it needs root and a memory controller of version 1", file=sys.stderr)
+    missing = [tool for tool in ("systemd-nspawn", "debootstrap") if "boots" in options.only and not shutil.which(tool)]
+    if os.geteuid() != 0 or not MEMORY.is_dir() or missing:
+        print("run.py: it needs root, a memory controller of version 1, systemd-nspawn and debootstrap", file=sys.stderr)
         sys.exit(77)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     boots = boots_of()
