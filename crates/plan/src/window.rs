@@ -15,7 +15,7 @@
 //! - A mark that does not come: the clock moves the position past it, more slowly with each one that is missing.
 //! - A repeated mark does not move the position. What was evicted of its file meanwhile is fetched again.
 //! - The window grows until it reaches beyond the next expected mark. It shrinks when items are evicted that were certainly not used yet,
-//!   and grows again after the program has used two windows without another eviction.
+//!   and grows again after the program has used two windows without another eviction. Below an eighth of its first size it is given up.
 //! - What was resident before needs no room in the window.
 //!
 //! Items, marks and events come in, indices of items to fetch come out. No clock, no I/O: the prefetch and the simulator drive it.
@@ -86,6 +86,10 @@ pub struct Figures {
 /// How often an item is fetched again at most: pages that are evicted each time would be read for nothing.
 const MOST_REFETCHES: u8 = 4;
 
+/// A window that evictions have made smaller than this part of its first size is given up: memory does not hold what the program itself uses,
+/// and each page of the prefetch evicts one of the program's.
+const LEAST_PART: u64 = 8;
+
 /// Minimum time between two repetitions of a mark that have an effect, microseconds: a shell starts the same program hundreds of times per
 /// second, and its pages are not evicted in between.
 const REPEAT_US: u64 = 1_000_000;
@@ -123,6 +127,7 @@ pub struct Window {
     noticed_us: Vec<Option<u64>>,
     /// Fetch when this many quarters of the window or fewer are ahead.
     refill_quarters: u64,
+    is_given_up: bool,
     figures: Figures,
 }
 
@@ -164,6 +169,7 @@ impl Window {
             changed_at: 0,
             wanted: BTreeSet::new(),
             refill_quarters: 2,
+            is_given_up: false,
             figures: Figures { smallest_bytes: u64::MAX, ..Figures::default() },
         };
         window.note_size();
@@ -324,6 +330,7 @@ impl Window {
         let size = self.size();
         if ahead <= size || self.ceiling == self.sizes.most {
             self.ceiling = (size / 2).max(self.sizes.page);
+            self.is_given_up |= self.ceiling < self.sizes.start / LEAST_PART;
         }
         self.changed_at = self.before[self.at()];
         self.note_size();
@@ -353,6 +360,9 @@ impl Window {
 
     /// The items to fetch now, in order of their use; counts them as fetched.
     pub fn due(&mut self, now_us: u64) -> Vec<usize> {
+        if self.is_given_up {
+            return Vec::new();
+        }
         self.position.advance(now_us);
         self.regrow();
         let (at, size) = (self.at(), self.size());
@@ -416,8 +426,16 @@ impl Window {
         self.figures.largest_bytes = self.figures.largest_bytes.max(size);
     }
 
+    /// Whether it stays closed, because its pages were evicted again and again.
+    pub fn is_given_up(&self) -> bool {
+        self.is_given_up
+    }
+
     /// Whether nothing is left to fetch, and nothing that was fetched can be evicted before its use.
     pub fn is_over(&self) -> bool {
+        if self.is_given_up {
+            return true;
+        }
         let mut ahead = self.states[self.at()..].iter();
         self.wanted.is_empty() && ahead.all(|state| *state == State::Left)
     }

@@ -5,9 +5,7 @@ use super::store::BootStore;
 use super::{Circumstances, Off};
 use crate::error::IoContext;
 use crate::notify::Notify;
-use crate::prefetch::{
-    Account, HeadStart, Options, PrefetchProcess, Priority, ProfileFile, Program, Request, WindowSize, account_lines,
-};
+use crate::prefetch::{Account, HeadStart, Options, PrefetchProcess, Priority, ProfileFile, Request, account_lines};
 use crate::{Error, Result, output};
 use ahead_process::Signals;
 use ahead_profile::Profile;
@@ -77,9 +75,6 @@ pub fn replay(signals: &Signals, notify: Notify<'_>) -> Result<Replayed> {
             // The boot waits for these pages: they are not less urgent than its own reads.
             priority: Priority::Normal,
             head_start: HeadStart::None,
-            // On a machine whose memory does not hold everything, a window follows what its processes use.
-            window: WindowSize::Auto,
-            program: Some(Program::running(INIT)),
             ..Options::default()
         },
         device: None,
@@ -99,9 +94,6 @@ pub fn replay(signals: &Signals, notify: Notify<'_>) -> Result<Replayed> {
     keep(&account).unwrap_or_else(|error| notify(&error.to_string()));
     Ok(Replayed::Done(profile, Box::new(account)))
 }
-
-/// The process number of the machine's first program, whose descendants are all others.
-const INIT: u32 = 1;
 
 /// What packages carry, as one profile. The root is not writable yet.
 const PACKAGES: &str = "/run/ahead/boot-packages.ahead";

@@ -49,6 +49,8 @@ pub enum Reason {
     NoGain,
     /// The window follows the program, which was past them.
     Passed,
+    /// The pages of the window were evicted before their use, again and again: memory does not hold what the program uses.
+    Evicted,
 }
 
 impl Reason {
@@ -67,6 +69,7 @@ impl Reason {
             Reason::Cancelled => "cancelled",
             Reason::NoGain => "no gain expected",
             Reason::Passed => "passed",
+            Reason::Evicted => "evicted before use",
         }
     }
 
@@ -85,6 +88,7 @@ impl Reason {
             Reason::Cancelled => "cancelled",
             Reason::NoGain => "no_gain",
             Reason::Passed => "passed",
+            Reason::Evicted => "evicted",
         }
     }
 }
@@ -372,6 +376,7 @@ mod tests {
             Reason::Cancelled,
             Reason::NoGain,
             Reason::Passed,
+            Reason::Evicted,
         ];
         for reason in all {
             assert_eq!(serde_json::to_value(reason).unwrap(), reason.key());

@@ -343,6 +343,11 @@ impl Follower {
         bytes
     }
 
+    /// Whether the window stays closed ([`Window::is_given_up`]).
+    pub fn is_given_up(&self) -> bool {
+        self.lock().window.is_given_up()
+    }
+
     /// The flow of the profile.
     pub fn flow(&self) -> &Flow {
         &self.flow

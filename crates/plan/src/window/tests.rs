@@ -177,6 +177,7 @@ fn eviction_of_everything_ends_after_some_refetches() {
         let unread: Vec<usize> = window.unread().collect();
         window.were_evicted(&unread);
     }
+    assert!(window.is_given_up() && window.is_over());
     assert!(window.size() <= 32 * PAGE && fetched <= 64 * (1 + usize::from(MOST_REFETCHES)), "{fetched}");
 }
 

@@ -68,7 +68,9 @@ impl Fetch {
         for (reason, bytes) in follower.never_fetched(index).into_iter().filter(|(_, bytes)| *bytes > 0) {
             let reason = match (reason, shared.brake.stopped()) {
                 (Reason::Passed, _) => Reason::Passed,
-                (_, stopped) => stopped.map_or(Reason::Passed, |(reason, _)| reason),
+                (_, Some((stopped, _))) => stopped,
+                (_, None) if follower.is_given_up() => Reason::Evicted,
+                _ => Reason::Passed,
             };
             self.note(index, |account| account.skip(reason, bytes));
         }
