@@ -2038,7 +2038,7 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__replay)
-            opts="-0 -h -V --null --root --wait --budget --window --low-memory --deadline --priority --device --json --help --version"
+            opts="-0 -h -V --null --root --wait --budget --window --low-memory --follow --deadline --priority --device --json --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2053,6 +2053,10 @@ _ahead() {
                     return 0
                     ;;
                 --window)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --follow)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -81,6 +81,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand run" -s V -l version -d 'Pri
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -l root -d 'Look for the files below this directory: of an image or a container. Symbolic links are followed in it as in a chroot, never outside' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -l budget -d 'Prefetch at most this much [default: half of the available memory]' -r
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -l window -d 'Keep this much ahead of the program as it goes on, as in 64M, also of a profile that is larger than memory; auto: everything at once if memory holds it, otherwise a window' -r
+complete -c ahead -n "__fish_ahead_using_subcommand replay" -l follow -d 'Let the window follow this process and its descendants [default of --window: auto]' -r
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -l deadline -d 'Give up after this time, as in 30s' -r
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -l priority -d 'How much of the disks to take from other programs: idle leaves them what they want, and fills no rotating disk\'s queue' -r -f -a "idle\t''
 normal\t''"
