@@ -52,12 +52,12 @@ impl Trace {
         Some(trace)
     }
 
-    /// The number of folios of this file by their order, since the last call.
-    fn orders(&self, inode: u64) -> BTreeMap<u32, u64> {
+    /// The number of folios of this case's file by their order, since the last call. Files of other tests may have the same inode number.
+    fn orders(&self, case: &Case) -> BTreeMap<u32, u64> {
         let path = self.instance.join("trace");
         let text = fs::read_to_string(&path).unwrap();
         fs::write(&path, "").unwrap();
-        let ino = format!(" ino {inode:x} ");
+        let ino = format!(" dev {} ino {:x} ", case.mounted.number(), case.inode());
         let orders = text.lines().filter(|line| line.contains(&ino)).map(|line| {
             let (_, order) = line.rsplit_once("order=").unwrap();
             order.trim().parse().unwrap()
@@ -139,7 +139,7 @@ fn assert_large_file_has_large_folios(fs_type: &'static str) {
     let Some(mut case) = Case::new(fs_type, 25 * MIB, 0..25 * MIB) else { return };
     let Some(trace) = Trace::start() else { return };
     let (account, bytes) = case.replay();
-    let orders = trace.orders(case.inode());
+    let orders = trace.orders(&case);
     let large = orders.get(&9).copied().unwrap_or(0);
     assert_eq!(account["large_folio_bytes"], large * BLOCK, "{orders:?}, {account}");
     assert!(!has_large_folios(fs_type) || large == 12, "{orders:?}, {account}");
@@ -147,7 +147,7 @@ fn assert_large_file_has_large_folios(fs_type: &'static str) {
     let more = case.device_bytes(|| case.assert_content());
     // It may read metadata of the file first.
     assert!(more < METADATA_BYTES, "{more} bytes read by the program");
-    assert_eq!(trace.orders(case.inode()), BTreeMap::new(), "the program finds every page");
+    assert_eq!(trace.orders(&case), BTreeMap::new(), "the program finds every page");
 }
 
 #[test]
