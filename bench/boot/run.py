@@ -234,4 +234,5 @@ def main():
             keep(options.results, name, measure((ahead, replay, ureadahead), cache, name, model, options.rounds))
 
 
-main()
+if __name__ == "__main__":
+    main()

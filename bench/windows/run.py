@@ -25,6 +25,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "boot")]
 import machine  # noqa: E402
+import run as boots  # noqa: E402
 import stamp  # noqa: E402
 from trees import run  # noqa: E402
 
@@ -34,15 +35,6 @@ STREAM_GROUP = 48 * MIB
 STREAM_FILES = 72
 MEMORY = pathlib.Path("/sys/fs/cgroup/memory")
 WAYS = ["nothing", "everything at once", "window"]
-
-
-def boots_of():
-    """bench/boot/run.py as a module, without running it."""
-    text = (HERE.parent / "boot/run.py").read_text().removesuffix("\nmain()\n")
-    module = type(sys)("boots")
-    module.__file__ = str(HERE.parent / "boot/run.py")
-    exec(compile(text, module.__file__, "exec"), module.__dict__)
-    return module
 
 
 class Group:
@@ -107,7 +99,7 @@ def boot(bench, group, way):
             "window": (account or {}).get("window")}
 
 
-def measure_boots(boots, programs, cache, tree, model, rounds):
+def measure_boots(programs, cache, tree, model, rounds):
     with contextlib.ExitStack() as stack:
         image, home, directory = (
             pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ahead-windows.", dir=place)))
@@ -202,7 +194,6 @@ def main():
         print("run.py: it needs root, a memory controller of version 1, systemd-nspawn and debootstrap", file=sys.stderr)
         sys.exit(77)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    boots = boots_of()
     ahead = boots.program("AHEAD", ROOT / "target/release/ahead")
     path = ROOT / "bench/results/windows.json"
     results = json.loads(path.read_text()) if path.exists() else {}
@@ -211,7 +202,7 @@ def main():
     if "boots" in options.only:
         replay = boots.program("AHEAD_REPLAY", ROOT / "target/x86_64-unknown-linux-gnu/embedded/ahead-replay")
         cache = pathlib.Path(os.environ.get("AHEAD_CACHE", "/var/cache/ahead"))
-        results["boots"] = [measure_boots(boots, (ahead, replay, None), cache, options.tree, model, options.rounds) for model in models]
+        results["boots"] = [measure_boots((ahead, replay, None), cache, options.tree, model, options.rounds) for model in models]
     if "streams" in options.only:
         results["streams"] = [measure_streams(ahead, model, 2 * options.rounds) for model in models]
     path.write_text(json.dumps(results, indent=1) + "\n")
