@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Measures every program of programs.toml on emulated disks: cold, with each prefetcher, warm.
 
-    run.py [--models hdd,cloud,ssd] [--fs ext4] [--runs 5] [--programs NAME,...]
+    run.py [--suite programs] [--models hdd,cloud,ssd] [--fs ext4] [--runs 5] [--programs NAME,...]
            [--rivals vmtouch,list,sorted] [--out DIR]
 
 Needs root, the tree of tree.sh, and a built `ahead` (AHEAD, default target/release/ahead). Writes one JSON file per model
-and file system to DIR (default bench/results), from which table.py makes docs/results/coldstart.md.
+and file system to DIR (default bench/results), from which table.py makes docs/results/coldstart.md. The suite `others` has the programs
+of others.toml; its files are named coldstart-others-*.
 """
 
 import argparse
@@ -144,6 +145,7 @@ def rivals_of(text):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--suite", default="programs", choices=["programs", "others"])
     parser.add_argument("--models", default="hdd,cloud,ssd")
     parser.add_argument("--fs", default="ext4")
     parser.add_argument("--runs", type=int, default=5)
@@ -156,7 +158,7 @@ def main():
     signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
     ahead = os.environ.get("AHEAD", str(ROOT / "target/release/ahead"))
     cache = pathlib.Path(os.environ.get("AHEAD_CACHE", "/var/cache/ahead"))
-    suite = tomllib.loads((HERE / "programs.toml").read_text())
+    suite = tomllib.loads((HERE / f"{arguments.suite}.toml").read_text())
     wanted = [name for name in arguments.programs.split(",") if name]
     programs = [program for program in suite["program"] if not wanted or program["name"] in wanted]
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -174,8 +176,9 @@ def main():
                 for program in programs:
                     rows.append(measure(arguments, ahead, disk, program, suite["environment"], scratch, whole_files))
                     print(line(rows[-1]), flush=True)
-            out = arguments.out / f"coldstart-{model}-{arguments.fs}.json"
-            about = {"commit": stamp.commit(), "date": stamp.today(), "model": model, "fs": arguments.fs}
+            name = table.stem({"suite": arguments.suite, "model": model, "fs": arguments.fs})
+            out = arguments.out / f"{name}.json"
+            about = {"suite": arguments.suite, "commit": stamp.commit(), "date": stamp.today(), "model": model, "fs": arguments.fs}
             out.write_text(json.dumps({**about, "programs": rows}, indent=1) + "\n")
     return 0
 

@@ -17,12 +17,18 @@ mod proc;
 use ahead_plan::window::Flow;
 use ahead_profile::Profile;
 use serde::{Deserialize, Serialize};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// The program that a prefetch follows. Clones are the same program.
 #[derive(Clone, Debug, Default)]
-pub struct Program(Arc<OnceLock<u32>>);
+pub struct Program(Arc<Started>);
+
+#[derive(Debug, Default)]
+struct Started {
+    pid: Mutex<Option<u32>>,
+    changed: Condvar,
+}
 
 impl Program {
     /// A process that runs already, and its descendants. 1: every process of the machine.
@@ -34,12 +40,24 @@ impl Program {
 
     /// Sets the process that was started. Later calls change nothing.
     pub fn started(&self, pid: u32) {
-        self.0.get_or_init(|| pid);
+        self.lock().get_or_insert(pid);
+        self.0.changed.notify_all();
     }
 
     /// Its process number; `None`: it was not started yet.
     fn pid(&self) -> Option<u32> {
-        self.0.get().copied()
+        *self.lock()
+    }
+
+    /// Waits until it is started, at most for this time. `None`: it was not.
+    #[cfg(feature = "observe")]
+    fn wait_for_pid(&self, timeout: Duration) -> Option<u32> {
+        let waited = self.0.changed.wait_timeout_while(self.lock(), timeout, |pid| pid.is_none());
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<u32>> {
+        self.0.pid.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -85,10 +103,6 @@ pub trait Progress {
     /// Errors: the source has failed, and reports nothing any more; the reason.
     fn events(&mut self, timeout: Duration) -> Result<Vec<Seen>, String>;
 }
-
-/// Interval at which a source looks for a program that was not started yet.
-#[cfg(feature = "observe")]
-const STARTS: Duration = Duration::from_millis(2);
 
 /// The sources for a program, the best first. The clock needs none. `root`: the directory below which the paths are; empty for the root
 /// directory.

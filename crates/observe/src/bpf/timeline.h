@@ -147,12 +147,12 @@ int on_waking(u64 *ctx)
 	struct thread_clock *clock = bpf_map_lookup_elem(&clocks, &tid);
 	if (!clock)
 		return 0;
-	struct thread_event event = { .tid = tid };
-	fill_head(&event.head, EVENT_WAKE);
-	u64 now_ns = event.head.time_ns;
+	u64 now_ns = bpf_ktime_get_ns();
 	end_io_wait(clock, now_ns);
 	if (!clock->asleep_since_ns)
 		return 0;
+	struct thread_event event = { .tid = tid };
+	fill_head(&event.head, EVENT_WAKE);
 	u64 slept_ns = now_ns - clock->asleep_since_ns;
 	u64 waited_ns = io_waited_ns(now_ns) - clock->waited_before_ns;
 	clock->asleep_since_ns = 0;

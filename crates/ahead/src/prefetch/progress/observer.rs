@@ -43,13 +43,8 @@ impl Progress for Observer {
 
     fn events(&mut self, timeout: Duration) -> Result<Vec<Seen>, String> {
         if !self.is_following {
-            match self.program.pid() {
-                Some(pid) => self.events.follow(pid).map_err(|error| error.to_string())?,
-                None => {
-                    std::thread::sleep(timeout.min(super::STARTS));
-                    return Ok(Vec::new());
-                }
-            }
+            let Some(pid) = self.program.wait_for_pid(timeout) else { return Ok(Vec::new()) };
+            self.events.follow(pid).map_err(|error| error.to_string())?;
             self.is_following = true;
         }
         let found = self.events.poll(timeout).map_err(|error| error.to_string())?;
