@@ -1,25 +1,35 @@
 #!/usr/bin/env python3
-"""Starts of programs on an emulated rotating disk before and after `ahead pack`: docs/results/pack.md.
+"""Starts of programs and boots on an emulated rotating disk before and after `ahead pack`: docs/results/pack.md.
 
-    run.py [--programs libreoffice,java] [--runs 5]
+    run.py [--programs libreoffice,java] [--trees minbase] [--runs 5]
 
-Needs root, the tree of bench/coldstart/tree.sh, and a built `ahead` (AHEAD, default target/release/ahead).
+Needs root, the tree of bench/coldstart/tree.sh, and built programs: AHEAD (default target/release/ahead) and AHEAD_REPLAY (`make embedded`). Boots
+need what bench/boot needs. Results of one kind that are not measured again stay.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
+import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
 import tomllib
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "coldstart")]
-import run as coldstart  # noqa: E402
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "boot")]
+import machine  # noqa: E402
+import run as boots  # noqa: E402
 import stamp  # noqa: E402
+
+# Both benchmarks have a run.py.
+del sys.modules["run"]
+sys.path.insert(0, str(HERE.parent / "coldstart"))
+import run as coldstart  # noqa: E402
 
 MODEL = "hdd"
 GOAL = 1.15
@@ -52,8 +62,71 @@ def measure(ahead, disk, program, environment, scratch, runs):
     return {"program": program["name"], "report": json.loads(packed.stdout), "before": before, "after": after}
 
 
+BOOT_WAYS = ["nothing", "our replay before PID 1", "warm"]
+
+
+def boot_rounds(bench, rounds):
+    """Seconds to the target and to the prompt of each boot, by way, and the requests."""
+    done = {way: [] for way in BOOT_WAYS}
+    for _ in range(rounds):
+        for way in BOOT_WAYS:
+            done[way].append(bench.boot(way))
+    return {way: {"target_s": [b.target_s for b in all], "boot_s": [b.boot_s for b in all], "requests": [b.requests for b in all]}
+            for way, all in done.items()}
+
+
+def in_tree(bench, *command):
+    """Runs a command in the tree, with the kernel's file systems."""
+    tree = bench.machine.directory
+    with contextlib.ExitStack() as stack:
+        for name in ("proc", "sys", "dev"):
+            coldstart.run("mount", "--bind", f"/{name}", tree / name)
+            stack.callback(coldstart.run, "umount", tree / name)
+        return coldstart.run("chroot", tree, *command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+
+
+def measure_boots(programs, cache, tree, rounds):
+    with contextlib.ExitStack() as stack:
+        image, home, directory = (
+            pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ahead-pack.", dir=place)))
+            for place in ("/dev/shm", "/dev/shm", "/var/tmp"))
+        boots.prepare(programs[0], programs[1], cache, tree, image / "image", directory)
+        bench = boots.Bench(programs, home, stack.enter_context(machine.Machine(programs[0], image / "image", directory, MODEL)))
+        bench.learn()
+        before = boot_rounds(bench, rounds)
+        profile = "/" + str(bench.stored.relative_to(directory))
+        report = json.loads(in_tree(bench, "/usr/bin/ahead", "pack", profile, "--json"))
+        in_tree(bench, "/usr/bin/ahead", "pack", profile, "--commit")
+        shutil.copy2(bench.stored, home / "replay.ahead")
+        after = boot_rounds(bench, rounds)
+        return {"tree": tree, "report": report, "before": before, "after": after}
+
+
+def boot_lines(results):
+    """Boots have no timeline: the bound is the warm boot."""
+    lines = ["## Boots", "",
+             "Boots to the login prompt under systemd-nspawn with a replay that begins together with PID 1, recorded, packed. `target`: the",
+             "time until graphical.target is reached; the prompt comes 1 s later, because agetty sleeps. A recorded boot has no timeline: the bound is",
+             "the fastest warm boot.", "",
+             "| tree | layout | nothing, s | replay, s | requests | warm, s | replay / bound | target: nothing, replay, warm, s |",
+             "|---|---|---|---|---|---|---|---|"]
+    for row in results:
+        for layout, name in (("before", "as installed"), ("after", "packed")):
+            of, middle = row[layout], statistics.median
+            nothing, replay, warm = (of[way] for way in BOOT_WAYS)
+            ratio = middle(replay["boot_s"]) / min(warm["boot_s"])
+            missed = " ✗" if layout == "after" and ratio > GOAL else ""
+            targets = ", ".join(f"{middle(way['target_s']):.2f}" for way in (nothing, replay, warm))
+            lines.append(
+                f"| {row['tree']} | {name} | {middle(nothing['boot_s']):.2f} "
+                f"| {middle(replay['boot_s']):.2f} ({min(replay['boot_s']):.2f} to {max(replay['boot_s']):.2f}) "
+                f"| {middle(replay['requests']):.0f} | {middle(warm['boot_s']):.2f} | {ratio:.2f}{missed} | {targets} |")
+    return [*lines, ""]
+
+
 def document(results):
     lines = [*stamp.heading("Relocation", "bench/pack/run.py", results["commit"], results["date"], results["machine"]),
+             "## Programs", "",
              "Programs of bench/coldstart on the emulated disk `hdd`, ext4, window 128 KiB: recorded, packed, recorded again. Medians (lowest to",
              f"highest) of {results['runs']} rounds. Bound: that of each layout. Goal: at most {GOAL} times the bound of the packed layout.", "",
              "| program | layout | cold, s | ahead, s | requests | planned, s | warm, s | bound, s | ahead / bound |",
@@ -68,19 +141,33 @@ def document(results):
                 f"| {row['program']} | {'as unpacked' if layout == 'before' else 'packed'} | {of['cold']['median_s']:.2f} "
                 f"| {of['ahead']['median_s']:.2f} ({of['ahead']['min_s']:.2f} to {of['ahead']['max_s']:.2f}) | {of['ahead']['requests']} "
                 f"| {planned} | {of['warm']['median_s']:.2f} | {of['bound_s']:.2f} | {ratio:.2f}{missed} |")
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, "", *(boot_lines(results["boots"]) if results.get("boots") else [])])
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--programs", default="libreoffice,java")
+    parser.add_argument("--trees", default="minbase")
     parser.add_argument("--runs", type=int, default=5)
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     ahead = os.environ.get("AHEAD", str(stamp.ROOT / "target/release/ahead"))
+    replay = os.environ.get("AHEAD_REPLAY", str(stamp.ROOT / "target/embedded/ahead-replay"))
     cache = pathlib.Path(os.environ.get("AHEAD_CACHE", "/var/cache/ahead"))
+    stored = stamp.ROOT / "bench/results/pack.json"
+    results = json.loads(stored.read_text()) if stored.exists() else {}
+    results |= {"commit": stamp.commit(), "date": stamp.today(), "machine": stamp.machine(), "runs": arguments.runs}
+    wanted, trees = ([name for name in names.split(",") if name] for names in (arguments.programs, arguments.trees))
+    if wanted:
+        results["programs"] = measure_programs(ahead, cache, wanted, arguments.runs)
+    if trees:
+        results["boots"] = [measure_boots((ahead, replay, None), cache, tree, arguments.runs) for tree in trees]
+    stored.write_text(json.dumps(results, indent=1) + "\n")
+    (stamp.ROOT / "docs/results/pack.md").write_text(document(results))
+
+
+def measure_programs(ahead, cache, wanted, runs):
     suite = tomllib.loads((HERE.parent / "coldstart/programs.toml").read_text())
-    wanted = arguments.programs.split(",")
     rows = []
     with tempfile.TemporaryDirectory(prefix="ahead-pack.", dir="/dev/shm") as home:
         scratch = pathlib.Path(home)
@@ -89,11 +176,9 @@ def main():
         coldstart.populate(ahead, suite, cache / "tree.tar", image, mount, "ext4")
         with coldstart.Disk(ahead, image, mount, MODEL) as disk:
             for program in (program for program in suite["program"] if program["name"] in wanted):
-                rows.append(measure(ahead, disk, program, suite["environment"], scratch, arguments.runs))
+                rows.append(measure(ahead, disk, program, suite["environment"], scratch, runs))
                 print(json.dumps({key: rows[-1][key] for key in ("program", "before", "after")}), flush=True)
-    results = {"commit": stamp.commit(), "date": stamp.today(), "machine": stamp.machine(), "runs": arguments.runs, "programs": rows}
-    (stamp.ROOT / "bench/results/pack.json").write_text(json.dumps(results, indent=1) + "\n")
-    (stamp.ROOT / "docs/results/pack.md").write_text(document(results))
+    return rows
 
 
 if __name__ == "__main__":
