@@ -1,7 +1,7 @@
 //! Measures the access times and rates of the devices that a program has read.
 //!
 //! ```text
-//!     used extents by position    ──x────x──────x─────────x──▶      a read beside every second one, from both ends to the middle
+//!     used extents by position    ──x────x──────x─────────x──▶      a read beside some of them, from both ends to the middle
 //!     timed reads                    1           2                   far: after a read far away     near: 16 KiB after that one
 //!     requests per second            ↑↑     ↑↑        ↑↑             32 small reads at a time, if the device does not seek
 //!     bandwidth                        ├────────────┤                a sequential read; 4 at a time, if it does not seek
@@ -9,7 +9,8 @@
 //!
 //! A recording with read-ahead does not show them: a use may find its page in the cache. No recording shows what limits a network volume,
 //! requests or bytes. The reads bypass the page cache, and lie a little after the used extents: the program's own blocks may still be in the
-//! buffer of the drive, and blocks far from all files may not exist (thin volumes).
+//! buffer of the drive, and blocks far from all files may not exist (thin volumes). Where the used extents lie in few places, other places of
+//! the device are timed, too, and the slower kind counts.
 
 use crate::cold;
 use crate::record::OsFileSystem;
@@ -101,28 +102,38 @@ struct Device {
 }
 
 impl Device {
-    /// Medians of far and near reads, nanoseconds; `None`: too few.
+    /// Medians of far and near reads, nanoseconds; `None`: too few. Each far read is far from all earlier ones: a drive keeps what it has read
+    /// ahead at several places, so that a place nearby would be served from its buffer.
     fn access_times(&self, positions: &[u64]) -> std::io::Result<Option<(u64, u64)>> {
+        let beside = |position| self.beside(position, NEAR_BYTES + READ_BYTES);
+        let apart = far_apart(positions, &[]);
+        let used: Vec<u64> = spread(&apart).map(beside).collect();
+        let evenly: Vec<u64> = (0..READS as u64).map(|number| beside(self.size_bytes / READS as u64 * number)).collect();
+        let others = if used.len() < LEAST_READS { far_apart(&evenly, &used) } else { Vec::new() };
+        if used.len() + others.len() < LEAST_READS {
+            return Ok(None);
+        }
         let mut buffer = Buffer::new(READ_BYTES);
         let mut timed = |position: u64| {
             let began = Instant::now();
             self.read(&mut buffer, position).map(|_| began.elapsed())
         };
-        let (mut far, mut near, mut before, began) = (Vec::new(), Vec::new(), None, Instant::now());
-        for position in spread(positions) {
-            let position = self.beside(position, NEAR_BYTES + READ_BYTES);
-            let far_ns = timed(position)?;
-            if before.is_some_and(|before| position.abs_diff(before) >= FAR_BYTES) {
-                far.push(far_ns);
-            }
-            near.push(timed(position + NEAR_BYTES)?);
-            before = Some(position);
-            if began.elapsed() > LIMIT {
-                break;
+        let (mut far, mut near, began) = ([Vec::new(), Vec::new()], Vec::new(), Instant::now());
+        // Where the arm is before the first read is not known.
+        timed(beside(positions[positions.len() / 2] + FAR_BYTES))?;
+        for (kind, places) in [used, others].into_iter().enumerate() {
+            for position in places {
+                if began.elapsed() > LIMIT {
+                    break;
+                }
+                far[kind].push(timed(position)?);
+                near.push(timed(position + NEAR_BYTES)?);
             }
         }
-        let ns = |times| median(times).as_nanos() as u64;
-        Ok((far.len() >= LEAST_READS).then(|| (ns(far), ns(near))))
+        let ns = |times: Vec<Duration>| if times.is_empty() { 0 } else { median(times).as_nanos() as u64 };
+        // Blocks without files may not exist on a thin volume, and are fast.
+        let far_ns = far.map(ns).into_iter().max().unwrap_or(0);
+        Ok(Some((far_ns, ns(near))))
     }
 
     /// A place a little after a used extent, with room for this many bytes. Addresses of btrfs may lie beyond the end of the device.
@@ -212,6 +223,19 @@ impl Buffer {
     }
 }
 
+/// Positions, each at least [`FAR_BYTES`] from the others and from those that are taken. Keeps the order.
+fn far_apart(positions: &[u64], taken: &[u64]) -> Vec<u64> {
+    let mut chosen: Vec<u64> = Vec::new();
+    for position in positions {
+        let is_far = |other: &u64| other.abs_diff(*position) >= FAR_BYTES;
+        // Sorted ones are compared with the last chosen one only.
+        if chosen.last().is_none_or(is_far) && taken.iter().all(is_far) {
+            chosen.push(*position);
+        }
+    }
+    chosen
+}
+
 /// Positions for reads: evenly from the sorted ones, alternately from the first half and from the second.
 fn spread(positions: &[u64]) -> impl Iterator<Item = u64> {
     let chosen = move |number: usize| {
@@ -238,6 +262,19 @@ mod tests {
         assert!(chosen.windows(2).all(|pair| pair[0].abs_diff(pair[1]) >= 40 << 20), "{chosen:?}");
         assert_eq!(spread(&[]).count(), 0);
         assert!(spread(&[5]).all(|position| position == 5));
+    }
+
+    /// Regression: the files of `git show` lie in few places. A rotating disk served most reads from its buffer and was taken for flash, and the
+    /// program was slower with the prefetch.
+    #[test]
+    fn places_of_far_reads_are_far_from_all_earlier_ones() {
+        let clustered: Vec<u64> = (0..100).map(|number| (number % 2) * (1 << 30) + number * 4096).collect();
+        let mut sorted = clustered.clone();
+        sorted.sort_unstable();
+        assert_eq!(far_apart(&sorted, &[]), [0, (1 << 30) + 4096]);
+        let evenly: Vec<u64> = (0..16).map(|number| number << 28).collect();
+        let others = far_apart(&evenly, &[0, 1 << 30]);
+        assert_eq!((others.len(), others.contains(&(1 << 30))), (14, false));
     }
 
     /// A file of a file system without its own blocks is as fast as memory, and ends.
