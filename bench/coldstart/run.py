@@ -169,6 +169,7 @@ def main():
         mount.mkdir()
         run("cc", "-O2", "-o", whole_files, HERE / "whole-files.c")
         populate(ahead, suite, cache / "tree.tar", image, mount, arguments.fs)
+        wrong = []
         for model in arguments.models.split(","):
             rows = []
             print(f"\n{model}, {arguments.fs}", flush=True)
@@ -180,6 +181,9 @@ def main():
             out = arguments.out / f"{name}.json"
             about = {"suite": arguments.suite, "commit": stamp.commit(), "date": stamp.today(), "model": model, "fs": arguments.fs}
             out.write_text(json.dumps({**about, "programs": rows}, indent=1) + "\n")
+            wrong += [f"{model}: {row['program']} ({', '.join(ways)})" for row in rows if (ways := table.below_bound(row["result"]))]
+    if wrong:
+        sys.exit(f"run.py: faster than the lower bound, so the bound is wrong: {'; '.join(wrong)}")
     return 0
 
 

@@ -72,6 +72,12 @@ def rival_time(rival):
     return "failed" if has_failed(rival) else f"{rival['median_s']:.2f}"
 
 
+def below_bound(result):
+    """The ways whose fastest run is below the lower bound: that is a fault of the bound."""
+    bound = result["bound_s"]
+    return [kind for kind in ("cold", "ahead") if bound is not None and result[kind]["min_s"] < bound]
+
+
 def best(result):
     """Whether ahead was faster than every rival that took part."""
     rivals = [rival for rival in result["against"] if not has_failed(rival)]
@@ -245,6 +251,9 @@ def documents():
     every.sort(key=lambda results: (is_unseen(results), order.get(results["model"], 9), results["fs"]))
     made, lines = {}, []
     for results in every:
+        wrong = [program["program"] for program in results["programs"] if below_bound(program["result"])]
+        if wrong:
+            sys.exit(f"table.py: {title_of(results)}: faster than the lower bound: {', '.join(wrong)}")
         made.update(pictures(results))
         lines += table(results)
     head = [

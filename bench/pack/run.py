@@ -40,6 +40,8 @@ def compare(ahead, profile, runs, prepare, command):
                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     result = json.loads(done.stdout)
     kept = {key: result[key] for key in ("bound_s", "bound_kind", "planned_s", "recovered_share")}
+    if wrong := coldstart.table.below_bound(result):
+        sys.exit(f"run.py: {profile.stem} ({', '.join(wrong)}) is faster than the lower bound, so the bound is wrong")
     for kind in ("cold", "ahead", "warm"):
         kept[kind] = {key: result[kind][key] for key in ("median_s", "min_s", "max_s")}
         kept[kind]["requests"] = result[kind]["device"]["requests"]

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -491,11 +491,12 @@ fn signal_ends_between_exchanges_and_the_profile_has_the_places() {
 }
 
 #[test]
-fn profile_keeps_its_owner() {
+fn profile_keeps_its_owner_and_mode() {
     let Some(disk) = Disk::new(128, &[], "") else { return };
     disk.save_whole(&disk.scattered(20, 50_000));
     std::os::unix::fs::chown(disk.profile(), Some(12_345), Some(23_456)).unwrap();
+    fs::set_permissions(disk.profile(), fs::Permissions::from_mode(0o640)).unwrap();
     disk.pack(&[]);
     let profile = fs::metadata(disk.profile()).unwrap();
-    assert_eq!((profile.uid(), profile.gid(), profile.mode() & 0o777), (12_345, 23_456, 0o600));
+    assert_eq!((profile.uid(), profile.gid(), profile.mode() & 0o777), (12_345, 23_456, 0o640));
 }

@@ -44,8 +44,8 @@ impl Check {
         // A symbolic link stays, and the profile that it leads to is replaced.
         let path = std::fs::canonicalize(&self.profile).unwrap_or_else(|_| self.profile.clone());
         let place = self.fix.then(|| Place::open(&path)).transpose()?;
-        let (profile, owner) = match &place {
-            Some(place) => place.load().map(|(profile, owner)| (profile, Some(owner)))?,
+        let (profile, access) = match &place {
+            Some(place) => place.load().map(|(profile, access)| (profile, Some(access)))?,
             None => (ahead_profile::load(&self.profile)?, None),
         };
         let total = profile.files.len();
@@ -60,7 +60,7 @@ impl Check {
             Some(place) => {
                 let (better, fixed) = lists::fix(profile.clone(), &checked, &root);
                 if fixed != Fixed::default() {
-                    place.save(&better, owner.filter(|_| machine::is_root()))?;
+                    place.save(&better, access.filter(|_| machine::is_root()))?;
                 }
                 Some(fixed)
             }

@@ -16,7 +16,7 @@ use crate::layout::MAX_FILE_BYTES;
 use crate::model::Profile;
 use crate::replacement::Replacement;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
-use rustix::fs::{fstat, open, openat, openat2, stat, statat};
+use rustix::fs::{fchmod, fstat, open, openat, openat2, stat, statat};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::fs::File;
@@ -24,7 +24,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// Profiles contain private paths, so only their owner may read them.
+/// Profiles contain private paths, so only their owner may read a new one.
 const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 /// Saves a profile with mode 0600 and atomically replaces an existing file.
@@ -33,6 +33,18 @@ const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 pub fn save(profile: &Profile, path: &Path) -> Result<(), SaveError> {
     Place::open(path)?.save(profile, None)
 }
+
+/// Who may use the file of a profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// User and group.
+    pub owner: (u32, u32),
+    /// Permission to read and write; `None`: that of a new profile.
+    pub mode: Option<u32>,
+}
+
+/// The bits of a mode that are kept: reading and writing.
+const KEPT_MODE: u32 = 0o666;
 
 /// The destination of a profile: an open directory, and a name in it. Wherever the path leads when the profile is saved, no
 /// file is created in another directory.
@@ -67,10 +79,10 @@ impl Place {
         self.begin().map(drop)
     }
 
-    /// As [`save`], and sets the owner of the file: for a recording that root makes for another user.
+    /// As [`save`], and sets the owner of the file: for a recording that root makes for another user, or a profile that is changed in its place.
     ///
     /// Errors: also if the path leads to another directory now.
-    pub fn save(&self, profile: &Profile, owner: Option<(u32, u32)>) -> Result<(), SaveError> {
+    pub fn save(&self, profile: &Profile, access: Option<Access>) -> Result<(), SaveError> {
         let bytes = crate::encode(profile)?;
         let fail = |step| failure(&self.path, step);
         if !self.is_at_its_path() {
@@ -78,25 +90,29 @@ impl Place {
         }
         let mut temporary = self.begin()?;
         temporary.file().write_all(&bytes).map_err(fail("write"))?;
-        if let Some((user, group)) = owner {
+        if let Some(Access { owner: (user, group), mode }) = access {
             std::os::unix::fs::fchown(temporary.file(), Some(user), Some(group)).map_err(fail("change its owner"))?;
+            if let Some(mode) = mode {
+                let mode = Mode::from_raw_mode(mode & KEPT_MODE);
+                fchmod(temporary.file(), mode).map_err(|error| fail("change its mode")(error.into()))?;
+            }
         }
         temporary.file().sync_all().map_err(fail("fsync"))?;
         temporary.rename_to(&self.name).map_err(fail("rename into place"))?;
         sync_directory(&self.directory).map_err(fail("fsync its directory"))
     }
 
-    /// Loads the profile that has the name now, with its owner (user and group). A symbolic link is refused.
+    /// Loads the profile that has the name now, and who may use its file. A symbolic link is refused.
     ///
     /// Errors: every [`LoadError`].
-    pub fn load(&self) -> Result<(Profile, (u32, u32)), LoadError> {
+    pub fn load(&self) -> Result<(Profile, Access), LoadError> {
         let fail = |error: Errno| LoadError::Io { path: self.path.clone(), source: error.into() };
         regular(&self.path, &statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW).map_err(fail)?)?;
         let opened = openat(&self.directory, &self.name, READING | OFlags::NOFOLLOW, Mode::empty());
         let (bytes, stat) = read_open(opened.map_err(fail)?.into(), &self.path)?;
         let profile = crate::decode::decode_shared(&bytes.into());
         let profile = profile.map_err(|source| LoadError::Decode { path: self.path.clone(), source })?;
-        Ok((profile, (stat.st_uid, stat.st_gid)))
+        Ok((profile, Access { owner: (stat.st_uid, stat.st_gid), mode: Some(stat.st_mode) }))
     }
 
     /// Only for the error message: files are created in the open directory in any case.

@@ -32,7 +32,7 @@ pub use check::{MAX_EXTENTS, MAX_FILES, MAX_PATH_BYTES, MAX_THREADS, MAX_WAKEUPS
 pub use decode::decode;
 pub use encode::encode;
 pub use error::{DecodeError, Invalid, LoadError, SaveError};
-pub use file::{Place, load, save};
+pub use file::{Access, Place, load, save};
 pub use fit::fit;
 pub use layout::{MAGIC, MAX_FILE_BYTES};
 pub use merge::{Position, join_extents, merge};

@@ -50,6 +50,11 @@ impl Scene {
 
     /// Runs a shell script with a window. Returns its output, the bytes that the device read, and the account.
     fn run(&mut self, window: &str, script: &str) -> (String, u64, Value) {
+        self.run_with(&["--window", window], script)
+    }
+
+    /// The same with these options of `ahead run`.
+    fn run_with(&mut self, options: &[&str], script: &str) -> (String, u64, Value) {
         self.mounted.make_cold();
         let account = tempfile::NamedTempFile::new().unwrap();
         let start = format!("echo $$ > {}/cgroup.procs; exec \"$@\"", self.group.0.display());
@@ -57,11 +62,11 @@ impl Scene {
         let ahead = assert_cmd::cargo::cargo_bin("ahead");
         let mut command = Command::new("timeout");
         command.arg(LONGEST.as_secs().to_string()).args(["sh", "-c", &start, "sh"]).arg(ahead);
-        command.args(["run", "--window", window, "--account"]).arg(account.path()).arg("-p").arg(self.profile.path());
+        command.arg("run").args(options).arg("--account").arg(account.path()).arg("-p").arg(self.profile.path());
         let done = command.args(["--", "sh", "-c", script, "sh"]).args(&self.files).stdin(Stdio::null()).output();
         let done = done.unwrap();
         let bytes = diskstats::reads(self.mounted.number()).unwrap().bytes - before;
-        assert!(done.status.success(), "{window} {script}: {done:?}");
+        assert!(done.status.success(), "{options:?} {script}: {done:?}");
         let account = serde_json::from_slice(&fs::read(account.path()).unwrap()).unwrap();
         (String::from_utf8(done.stdout).unwrap(), bytes, account)
     }
@@ -84,6 +89,27 @@ fn profile_of_three_times_memory_is_followed_and_read_once() {
         assert!(figure(&account, "largest_bytes") <= LIMIT_BYTES / 2, "{window}: {account}");
         assert!(account["issued_bytes"].as_u64() > Some(0), "{window}: {account}");
     }
+}
+
+#[test]
+fn low_memory_reads_no_gap_and_passes_the_status_on() {
+    let Some(mut scene) = Scene::new(LIMIT_BYTES + 5 * MIB) else { return };
+    let (output, bytes, account) = scene.run_with(&["--low-memory"], READ_ALL);
+    assert_eq!(output.trim(), TOTAL_BYTES.to_string());
+    assert!(bytes < TOTAL_BYTES / 4 * 5, "{bytes} bytes, {account}");
+    assert!(figure(&account, "largest_bytes") <= LIMIT_BYTES / 3, "{account}");
+    assert_eq!(account["bridged_bytes"], 0, "{account}");
+}
+
+/// Regression: with a given window no plan was chosen by simulation, also if all of the profile fitted into it.
+#[test]
+fn profile_that_fits_into_the_given_window_is_planned_by_simulation() {
+    let Some(mut scene) = Scene::new(8 * LIMIT_BYTES) else { return };
+    let (output, _, account) = scene.run("128M", READ_ALL);
+    assert_eq!(output.trim(), TOTAL_BYTES.to_string());
+    let devices = account["devices"].as_array().unwrap();
+    assert!(account.get("window").is_none_or(Value::is_null) && !devices.is_empty(), "{account}");
+    assert!(devices.iter().all(|device| device["plan"]["candidates"].is_u64()), "{account}");
 }
 
 #[test]

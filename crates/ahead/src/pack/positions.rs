@@ -11,7 +11,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Loads the profile, sets the places of these files, and replaces it in one step; its owner stays. A profile that was deleted meanwhile
+/// Loads the profile, sets the places of these files, and replaces it in one step; its owner and mode stay. A profile that was deleted meanwhile
 /// is not written.
 ///
 /// # Errors
@@ -20,7 +20,7 @@ pub(super) fn save(named: &Named, files: &[PackedFile]) -> Result<()> {
     if !named.place.is_taken() {
         return Ok(());
     }
-    let (mut profile, owner) = named.place.load()?;
+    let (mut profile, access) = named.place.load()?;
     let moved: HashSet<&[u8]> = files.iter().map(|file| &file.path[..]).collect();
     for file in profile.files.iter_mut().filter(|file| moved.contains(&file.path[..])) {
         if let Some(extents) = placed(file) {
@@ -28,7 +28,7 @@ pub(super) fn save(named: &Named, files: &[PackedFile]) -> Result<()> {
         }
     }
     // Splitting adds extents; a profile at its limit keeps its old places.
-    match named.place.save(&profile, Some(owner)) {
+    match named.place.save(&profile, Some(access)) {
         Err(ahead_profile::SaveError::Invalid(why)) => {
             tracing::warn!("{}: its places are not updated: {why}", named.path.display());
             Ok(())
@@ -56,7 +56,8 @@ fn joined(extents: &[Extent]) -> Vec<Extent> {
         match joined.last_mut() {
             Some(last)
                 if last.offset_bytes + last.length_bytes == extent.offset_bytes
-                    && (last.first_use_us, last.runs) == (extent.first_use_us, extent.runs) =>
+                    && (last.first_use_us, last.runs, last.warm_use)
+                        == (extent.first_use_us, extent.runs, extent.warm_use) =>
             {
                 last.length_bytes += extent.length_bytes;
             }
@@ -69,6 +70,7 @@ fn joined(extents: &[Extent]) -> Vec<Extent> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ahead_profile::WarmUse;
 
     #[test]
     fn split_ranges_are_joined_and_others_are_not() {
@@ -82,5 +84,11 @@ mod tests {
         };
         let lengths = |extents: &[Extent]| joined(extents).iter().map(|extent| extent.length_bytes).collect::<Vec<_>>();
         assert_eq!(lengths(&[extent(0, 5), extent(10, 5), extent(20, 6), extent(40, 6)]), [20, 10, 10]);
+        // Uses of two threads.
+        let by = |offset_bytes, thread| {
+            let warm_use = Some(WarmUse { thread, ..WarmUse::default() });
+            Extent { warm_use, ..extent(offset_bytes, 5) }
+        };
+        assert_eq!(lengths(&[by(0, 1), by(10, 1), by(20, 2)]), [20, 10]);
     }
 }

@@ -87,7 +87,7 @@ pub type Batch = BTreeMap<Turn, Vec<usize>>;
 
 impl Follower {
     /// The sizes of the window for these pieces. `None`: the whole profile is fetched at once, because that was requested, or it fits into
-    /// the available memory.
+    /// the requested window or the available memory.
     pub fn sizes(shared: &Shared, pieces: &[Piece]) -> Option<Sizes> {
         let Options { threads, budget_bytes, .. } = &shared.options;
         let asked = Asked::of(&shared.options);
@@ -96,8 +96,11 @@ impl Follower {
         }
         let total = pieces.iter().map(Piece::bytes).fold(0, u64::saturating_add);
         let sizes = asked.sizes(available_bytes(shared), machine::page_size());
-        let fits = total.min(budget_bytes.unwrap_or(u64::MAX)) <= sizes.most;
-        (asked.size != WindowSize::Auto || !fits).then_some(sizes)
+        let most = match asked.size {
+            WindowSize::Bytes(start) => start.min(sizes.most),
+            WindowSize::Auto | WindowSize::Whole => sizes.most,
+        };
+        (total.min(budget_bytes.unwrap_or(u64::MAX)) > most).then_some(sizes)
     }
 
     /// The follower for these pieces, which are in order of first use. `None`: they have no order, and are fetched at once.
@@ -271,6 +274,7 @@ impl Follower {
     }
 
     fn watch_by(&self, shared: &Shared, source: &mut dyn Progress) -> Result<(), String> {
+        let mut published = Instant::now();
         while shared.brake.stopped().is_none() {
             let events = source.events(INTERVAL)?;
             let mut state = self.lock();
@@ -281,6 +285,12 @@ impl Follower {
             events.iter().for_each(|seen| self.see(&mut state, *seen, now_us));
             if !events.is_empty() {
                 self.pump(&mut state, now_us);
+            }
+            drop(state);
+            // The program may end after the last batch: then these are the figures of the account.
+            if published.elapsed() >= INTERVAL {
+                self.publish(shared);
+                published = Instant::now();
             }
         }
         Ok(())
@@ -466,6 +476,8 @@ mod tests {
     fn profile_that_memory_holds_needs_no_window_unless_one_is_requested() {
         assert!(follower(&shared(WindowSize::Auto)).is_none() && follower(&shared(WindowSize::Whole)).is_none());
         assert!(follower(&shared(WindowSize::Bytes(4096))).is_some());
+        // 16 MiB: all of it fits into the requested window, so that the plan is chosen by simulation.
+        assert!(follower(&shared(WindowSize::Bytes(16 << 20))).is_none());
     }
 
     #[test]

@@ -84,7 +84,10 @@ pub fn fetch(shared: &Arc<Shared>) {
 impl Fetch {
     fn stages(self: &Arc<Fetch>, sample: Sample, follower: Option<Arc<Follower>>) {
         let shared = &self.shared;
+        let began = Instant::now();
         let looked_warm = self.looks_warm(Arc::new(sample));
+        // Opening the files of the sample reads their inodes.
+        let sampled = began.elapsed();
         shared.ledger.open().looked_warm = looked_warm;
         if looked_warm {
             shared.gate.open();
@@ -97,6 +100,9 @@ impl Fetch {
         self.pool.look_at_limits();
         if let Some(follower) = follower.as_ref().filter(|_| FOLLOWS) {
             follower::start_watching(follower, shared);
+            if sampled >= following::SPUN_DOWN && !self.devices.are_by_first_use() {
+                follower.had_to_spin_up(sampled);
+            }
             follower.tick(shared);
             follower.publish(shared);
         }

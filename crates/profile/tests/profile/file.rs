@@ -1,6 +1,6 @@
 //! Saving and loading, with every kind of file at the path.
 
-use ahead_profile::{LoadError, MAX_FILE_BYTES, Place, Profile, Recording, SaveError, load, save};
+use ahead_profile::{Access, LoadError, MAX_FILE_BYTES, Place, Profile, Recording, SaveError, load, save};
 use std::ffi::OsString;
 use std::fs;
 use std::os::fd::AsRawFd;
@@ -37,8 +37,13 @@ fn saving_for_the_own_user_needs_no_privilege() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("p.ahead");
     let own = fs::metadata(directory.path()).unwrap();
-    Place::open(&path).unwrap().save(&sample(), Some((own.uid(), own.gid()))).unwrap();
-    assert_eq!(fs::metadata(&path).unwrap().uid(), own.uid());
+    let access = Access { owner: (own.uid(), own.gid()), mode: Some(0o104_640) };
+    let place = Place::open(&path).unwrap();
+    place.save(&sample(), Some(access)).unwrap();
+    let saved = fs::metadata(&path).unwrap();
+    // Only permission to read and write is kept.
+    assert_eq!((saved.uid(), saved.mode()), (own.uid(), 0o100_640));
+    assert_eq!(place.load().unwrap().1, Access { mode: Some(0o100_640), ..access });
 }
 
 /// Regression: the path was resolved again when saving.

@@ -19,7 +19,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A first read that takes longer had to wait for a disk to spin up: that takes 5 to 15 s, and a read in a full queue 0.3 s.
-const SPUN_DOWN: Duration = Duration::from_secs(1);
+pub(super) const SPUN_DOWN: Duration = Duration::from_secs(1);
+
+/// After this time without a read of ours a disk may be spun down: the shortest standby timeout of ATA disks (`hdparm -S 1`).
+const STANDBY: Duration = Duration::from_secs(5);
 
 impl Fetch {
     /// Fetches what the window holds of a device, until the program has passed the end of the profile.
@@ -31,6 +34,7 @@ impl Fetch {
         let mut inodes = Some(Arc::new(inodes));
         let mut lookups = VecDeque::from(lookups);
         let (mut description, mut is_first, mut checked) = (device.description, true, Instant::now());
+        let mut last_read = Instant::now();
         drop(std::mem::take(&mut *device.pieces()));
         while let Some(batch) = follower.next(index, shared) {
             let goes_on = self.pool.check(index, &shared.brake).is_ok();
@@ -44,15 +48,19 @@ impl Fetch {
                 let mut job = self.batch(index, pieces, due, description, inodes.clone());
                 job.is_refetch = *turn == Turn::Again;
                 job.follower = is_ahead.then(|| follower.clone());
+                let began = Instant::now();
                 if is_first {
                     job.head_start_steps = self.held_steps(&job);
                     self.check_description(&mut job);
-                    self.notice_spin_up(&job, follower, goes_on);
                     description = job.description;
+                }
+                if is_first || last_read.elapsed() >= STANDBY {
+                    self.notice_spin_up(&job, follower, goes_on, began);
                 }
                 is_first &= !is_ahead;
                 let job = Arc::new(job);
                 self.carry_out_steps(&job);
+                last_read = Instant::now();
                 follower.were_resident(&job.resident.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
                 self.check_evicted(follower, items.iter().copied());
                 follower.publish(shared);
@@ -103,12 +111,11 @@ impl Fetch {
     }
 
     /// Waits for the first read of a disk that may be spun down. The pool lets the program start meanwhile, and gives the device up if it
-    /// takes much longer than any disk.
-    fn notice_spin_up(&self, job: &Job, follower: &Follower, goes_on: bool) {
+    /// takes much longer than any disk. `began`: before the reads that checked the description.
+    fn notice_spin_up(&self, job: &Job, follower: &Follower, goes_on: bool, began: Instant) {
         if !goes_on || !job.description.seeks() || job.plan.steps.is_empty() {
             return;
         }
-        let began = Instant::now();
         Worker::new(self, job).time_steps(1, 1);
         if began.elapsed() >= SPUN_DOWN {
             follower.had_to_spin_up(began.elapsed());
