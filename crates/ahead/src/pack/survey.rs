@@ -6,6 +6,7 @@ use ahead_model::mounts::Mount;
 use ahead_pack::{Candidate, PackedFile, Run, Used, runs_of};
 use ahead_plan::{Piece, Source, pieces};
 use ahead_profile::{File, Profile};
+use ahead_sys::ext4::FileProperties;
 use ahead_sys::openat::{self, Handle, Identity};
 use ahead_sys::{ext4, fiemap, generation, machine};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -123,6 +124,11 @@ impl Checks {
 /// Refuses files whose blocks must not or cannot be exchanged.
 pub fn check_properties(reader: &OwnedFd) -> std::result::Result<(), Reason> {
     let properties = ext4::properties(reader).map_err(|_| Reason::NotExt4)?;
+    refusal_of(properties).map_or(Ok(()), Err)
+}
+
+/// The first property that forbids or prevents the exchange of blocks.
+fn refusal_of(properties: FileProperties) -> Option<Reason> {
     let refusals = [
         (properties.immutable, Reason::Immutable),
         (properties.append_only, Reason::AppendOnly),
@@ -133,7 +139,7 @@ pub fn check_properties(reader: &OwnedFd) -> std::result::Result<(), Reason> {
         (properties.journals_data, Reason::JournalsData),
         (!properties.has_extents, Reason::NoExtents),
     ];
-    refusals.into_iter().find(|(is_so, _)| *is_so).map_or(Ok(()), |(_, reason)| Err(reason))
+    refusals.into_iter().find(|(is_so, _)| *is_so).map(|(_, reason)| reason)
 }
 
 /// Refuses a file that another process writes or executes: the kernel permits the exchange only through a descriptor for writing, which it
@@ -200,6 +206,28 @@ impl Survey {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_property_is_refused_with_its_reason() {
+        let plain = FileProperties { has_extents: true, ..FileProperties::default() };
+        let cases = [
+            (plain, None),
+            (FileProperties { immutable: true, ..plain }, Some(Reason::Immutable)),
+            (FileProperties { append_only: true, ..plain }, Some(Reason::AppendOnly)),
+            (FileProperties { encrypted: true, ..plain }, Some(Reason::Encrypted)),
+            (FileProperties { verity: true, ..plain }, Some(Reason::Verity)),
+            (FileProperties { inline_data: true, ..plain }, Some(Reason::InlineData)),
+            (FileProperties { dax: true, ..plain }, Some(Reason::Dax)),
+            (FileProperties { journals_data: true, ..plain }, Some(Reason::JournalsData)),
+            (FileProperties { has_extents: false, ..plain }, Some(Reason::NoExtents)),
+            // A file with inline data has no extents: the more precise reason is reported.
+            (FileProperties { inline_data: true, has_extents: false, ..plain }, Some(Reason::InlineData)),
+            (FileProperties { encrypted: true, dax: true, ..plain }, Some(Reason::Encrypted)),
+        ];
+        for (properties, reason) in cases {
+            assert_eq!(refusal_of(properties), reason, "{properties:?}");
+        }
+    }
 
     #[test]
     fn boot_is_a_whole_component() {
