@@ -108,7 +108,8 @@ impl Device {
         let beside = |position| self.beside(position, NEAR_BYTES + READ_BYTES);
         let apart = far_apart(positions, &[]);
         let used: Vec<u64> = spread(&apart).map(beside).collect();
-        let evenly: Vec<u64> = (0..READS as u64).map(|number| beside(self.size_bytes / READS as u64 * number)).collect();
+        let evenly: Vec<u64> =
+            (0..READS as u64).map(|number| beside(self.size_bytes / READS as u64 * number)).collect();
         let others = if used.len() < LEAST_READS { far_apart(&evenly, &used) } else { Vec::new() };
         if used.len() + others.len() < LEAST_READS {
             return Ok(None);
