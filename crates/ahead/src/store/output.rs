@@ -13,7 +13,7 @@
 use super::{Arguments, home, new_profile_path_for};
 use crate::error::IoContext;
 use crate::{Error, Result};
-use ahead_profile::{Place, Profile, SaveError};
+use ahead_profile::{Access, Place, Profile, SaveError};
 use ahead_sys::user::User;
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, fstatfs, openat, readlinkat};
 use rustix::io::Errno;
@@ -80,7 +80,7 @@ impl ProfileOutput<'_> {
     pub fn save(&self, profile: &Profile) -> Result<()> {
         let saved = match self.user {
             Some(user) if !self.by_root => user.with_file_rights(|| self.place.save(profile, None))?,
-            user => self.place.save(profile, user.map(|user| (user.uid, user.gid))),
+            user => self.place.save(profile, user.map(|user| Access { owner: (user.uid, user.gid), mode: None })),
         };
         Ok(saved?)
     }
