@@ -95,12 +95,9 @@ impl Follower {
             return None;
         }
         let total = pieces.iter().map(Piece::bytes).fold(0, u64::saturating_add);
-        let sizes = asked.sizes(available_bytes(shared), machine::page_size());
-        let most = match asked.size {
-            WindowSize::Bytes(start) => start.min(sizes.most),
-            WindowSize::Auto | WindowSize::Whole => sizes.most,
-        };
-        (total.min(budget_bytes.unwrap_or(u64::MAX)) > most).then_some(sizes)
+        let (available, page) = (available_bytes(shared), machine::page_size());
+        let is_held = total.min(budget_bytes.unwrap_or(u64::MAX)) <= asked.at_once(available, page);
+        (!is_held).then_some(asked.sizes(available, page))
     }
 
     /// The follower for these pieces, which are in order of first use. `None`: they have no order, and are fetched at once.
@@ -376,6 +373,16 @@ impl Asked {
         Asked { size: options.window, low_memory: options.low_memory }
     }
 
+    /// The largest profile that is fetched at once in this much available memory, bytes. Without a window the budget is the same share of it: a
+    /// larger profile would not be fetched whole.
+    fn at_once(self, available: u64, page: u64) -> u64 {
+        let budget = Asked { size: WindowSize::Auto, ..self }.sizes(available, page).most;
+        match self.size {
+            WindowSize::Bytes(start) => start.min(budget),
+            WindowSize::Auto | WindowSize::Whole => budget,
+        }
+    }
+
     /// The sizes of a window in this much available memory.
     fn sizes(self, available: u64, page: u64) -> Sizes {
         let share = |share: f64| (available as f64 * share) as u64;
@@ -478,6 +485,15 @@ mod tests {
         assert!(follower(&shared(WindowSize::Bytes(4096))).is_some());
         // 16 MiB: all of it fits into the requested window, so that the plan is chosen by simulation.
         assert!(follower(&shared(WindowSize::Bytes(16 << 20))).is_none());
+    }
+
+    /// Regression: a profile that fitted into the given window, but not into the budget of available memory, was not fetched whole.
+    #[test]
+    fn given_window_holds_no_more_than_the_budget_without_a_window() {
+        let at_once = |size, low_memory| Asked { size, low_memory }.at_once(60 << 20, 4096) >> 20;
+        assert_eq!(at_once(WindowSize::Bytes(64 << 20), false), 30);
+        assert_eq!(at_once(WindowSize::Bytes(64 << 20), true), 15);
+        assert_eq!((at_once(WindowSize::Bytes(8 << 20), false), at_once(WindowSize::Auto, false)), (8, 30));
     }
 
     #[test]
