@@ -152,7 +152,7 @@ def main():
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     ahead = os.environ.get("AHEAD", str(stamp.ROOT / "target/release/ahead"))
-    replay = os.environ.get("AHEAD_REPLAY", str(stamp.ROOT / "target/embedded/ahead-replay"))
+    replay = os.environ.get("AHEAD_REPLAY", str(stamp.ROOT / "target/x86_64-unknown-linux-gnu/embedded/ahead-replay"))
     cache = pathlib.Path(os.environ.get("AHEAD_CACHE", "/var/cache/ahead"))
     stored = stamp.ROOT / "bench/results/pack.json"
     results = json.loads(stored.read_text()) if stored.exists() else {}
