@@ -16,17 +16,19 @@ fn sleeps_and_other_threads_are_on_the_timeline() {
     let [first, second, third] = ["first", "second", "third"].map(|name| volume.file(name, 8));
     let (read_first, read_second, read_third) =
         (perl_read(&first, 0, PAGE), perl_read(&second, 0, PAGE), perl_read(&third, 0, PAGE));
-    // The parent sleeps, then waits for its child by a pipe. The child waits for the disk meanwhile.
+    // The parent sleeps, then waits for its child by a pipe. The child waits for the disk meanwhile, and writes only when the parent sleeps:
+    // where the processors are busy, it may be faster than the parent, which then waits for nothing.
+    let parent_sleeps = "do { open(F,'/proc/'.getppid().'/stat'); $s=<F>; close(F) } until $s=~/\\) S /;";
     let script = format!(
         "{read_first} select(undef,undef,undef,0.2); pipe(R,W); \
-         if(!fork){{ {read_second} syswrite(W,'x'); exit }} sysread(R,$b,1); {read_third} wait"
+         if(!fork){{ {read_second} {parent_sleeps} syswrite(W,'x'); exit }} sysread(R,$b,1); {read_third} wait"
     );
     let home = Home::new();
     let (_, profile) = home.record(&["--cold"], &["perl", "-e", &script]);
     let timeline = profile.timeline.as_deref().expect("a recording by BPF has a timeline");
     let [first, second, third] = [first, second, third].map(|path| warm_use(&profile, &path));
     assert_eq!(timeline.source, TimelineSource::ProcessorClocks);
-    assert!(second.time_us >= first.time_us + 200_000, "{first:?} {second:?}");
+    assert!(second.time_us >= first.time_us + 200_000, "{first:?} {second:?} {timeline:?}");
     assert!(third.time_us >= second.time_us, "{second:?} {third:?}");
     assert_eq!((first.thread, third.thread), (0, 0));
     let child = timeline.threads[second.thread as usize];
