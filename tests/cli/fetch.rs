@@ -165,6 +165,28 @@ fn run_writes_its_account() {
     assert_eq!(accounted.iter().sum::<u64>() + cancelled, 100_000, "{account}");
 }
 
+/// The account has the expected time, where a plan was simulated, and beside it the time that the program took.
+#[test]
+fn account_has_the_time_of_the_program_and_null_without_one() {
+    let (_guard, home) = home();
+    let (profile, data, account) = (home.join("p.ahead"), home.join("data"), home.join("account.json"));
+    fs::write(&data, vec![1; 100_000]).unwrap();
+    save(vec![used(&data)], &profile);
+    let program_us = |place: &str, program: &[&str]| {
+        let output = ahead(&["run", "--account", place, "-p"]).arg(&profile).arg("--").args(program).output().unwrap();
+        let text = if place == "/dev/stdout" { output.stdout } else { fs::read(place).unwrap() };
+        serde_json::from_slice::<Value>(&text).unwrap()["program_us"].as_u64()
+    };
+    let place = account.to_str().unwrap();
+    for place in [place, "/dev/stdout"] {
+        let took_us = program_us(place, &["sleep", "0.3"]);
+        assert!(took_us.is_some_and(|us| (300_000..60_000_000).contains(&us)), "{place}: {took_us:?}");
+    }
+    assert_eq!(program_us(place, &["no-such-program-here"]), None);
+    let output = ahead(&["replay", "--json"]).arg(&profile).output().unwrap();
+    assert!(serde_json::from_slice::<Value>(&output.stdout).unwrap()["program_us"].is_null());
+}
+
 /// The fetching process has no descriptors of `ahead run`: `ahead run` itself writes to its own descriptors.
 #[test]
 fn the_account_may_go_to_an_open_descriptor() {

@@ -176,6 +176,7 @@ fn with_timeline() -> Sample {
         profile.timeline = Some(Box::new(Timeline {
             source: TimelineSource::ProcessorClocks,
             warm_us: 12_000,
+            reading_ns: 21_000,
             threads: vec![thread(None), thread(Some(0))],
             wakeups: vec![Wakeup { by: 1, by_cpu_us: 8, woken: 0, woken_cpu_us: 7 }],
         }));
@@ -192,6 +193,7 @@ fn timeline_lists_uses_in_the_order_without_waits() {
     documents::assert_documented(&["### ahead show --json"], &value);
     let timeline = &value["timeline"];
     assert_eq!((&timeline["source"], &timeline["warm_us"]), (&json!("processor_clocks"), &json!(12_000)));
+    assert_eq!(timeline["reading_ns"], 21_000);
     assert_eq!(timeline["threads"][1], json!({ "parent": 0, "parent_cpu_us": 2, "cpu_us": 9000 }));
     assert_eq!(timeline["wakeups"], json!([{ "by": 1, "by_cpu_us": 8, "woken": 0, "woken_cpu_us": 7 }]));
     let uses: Vec<_> =

@@ -7,17 +7,20 @@ use crate::crash::wait_until;
 use ahead_model::DeviceDescription;
 use ahead_model::random::SplitMix64;
 use ahead_profile::{Extent, File, Profile, Recording};
-use ahead_sys::{evict, fiemap, machine, mapping, mounting};
+use ahead_sys::{evict, ext4, fiemap, machine, mapping, mounting};
 use ahead_undo::{Guard, ProcessId};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::ops::Range;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 const PAGE: u64 = 4096;
 
@@ -141,7 +144,9 @@ impl Disk {
             });
         }
         let recording = Recording { runs: 1, ..Recording::default() };
-        ahead_profile::save(&Profile { recording, files, ..Profile::default() }, &self.profile()).unwrap();
+        let profile = Profile { recording, files, ..Profile::default() };
+        ahead_profile::save(&profile, &self.profile()).unwrap();
+        profile.files.iter().for_each(|file| wait_until_closed(Path::new(OsStr::from_bytes(&file.path))));
     }
 
     fn save_whole(&self, files: &[PathBuf]) {
@@ -193,6 +198,19 @@ impl Drop for Disk {
         drop(self.device.take());
     }
 }
+
+/// A process that another test forks has this process's descriptors until its exec, also those with which a file was just written: `pack` refuses
+/// such a file. A test that holds a descriptor itself waits for the limit.
+fn wait_until_closed(path: &Path) {
+    let Ok(reader) = fs::File::open(path) else { return };
+    let deadline = Instant::now() + LONGEST_FORK;
+    while ext4::has_writers(reader.as_fd()).unwrap_or(false) && Instant::now() < deadline {
+        std::thread::yield_now();
+    }
+}
+
+/// Limit for the exec of a forked process on a busy machine.
+const LONGEST_FORK: Duration = Duration::from_secs(10);
 
 fn contents_below(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let files = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path());

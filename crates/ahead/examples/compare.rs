@@ -3,7 +3,7 @@
 //! Needs no privilege: the file's own pages are evicted before each run. Without a file the example makes one beside its own program.
 
 use ahead::compare::Closures;
-use ahead::{Comparison, Error, Prefetcher, cold};
+use ahead::{Comparison, Error, Replay, cold};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ fn compare(path: &Path) -> ahead::Result<()> {
     let read = || read_pages(path);
     let prefetch_and_read = || {
         let pages = offsets(path)?.map(|offset| (path.to_owned(), offset..offset + PAGE_BYTES));
-        let running = Prefetcher::of_ranges(pages)?.start()?;
+        let running = Replay::of_ranges(pages)?.start()?;
         read_pages(path)?;
         running.finish();
         Ok(())

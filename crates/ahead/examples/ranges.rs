@@ -2,7 +2,7 @@
 //!
 //! Needs no privilege. A database does this with the pages that its query plan names.
 
-use ahead::Prefetcher;
+use ahead::Replay;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ fn main() -> ExitCode {
         eprintln!("usage: ranges FILE OFFSET LENGTH [FILE OFFSET LENGTH ...] (bytes)");
         return ExitCode::from(2);
     };
-    let fetched = Prefetcher::of_ranges(ranges).and_then(|prefetcher| prefetcher.wait(true).start());
+    let fetched = Replay::of_ranges(ranges).and_then(|prefetcher| prefetcher.wait(true).start());
     match fetched.map(|running| running.finish()) {
         Ok(account) => {
             let (issued, resident) = (account.issued_bytes, account.already_resident_bytes);

@@ -2,7 +2,7 @@
 //!
 //! Recording needs root (BPF). Without a command the example reads a file that it makes beside its own program.
 
-use ahead::{Command, Prefetcher, Recorder, Signals, cold};
+use ahead::{Command, Recorder, Replay, Signals, cold};
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -39,7 +39,7 @@ fn run() -> ahead::Result<()> {
 
     // What a restart of the machine, or other programs, would do.
     cold::evict_file(&sample.0)?;
-    let account = Prefetcher::new(profile).wait(true).start()?.finish();
+    let account = Replay::new(profile).wait(true).start()?.finish();
     println!(
         "prefetched: {} bytes in {} requests; {} bytes were cached already",
         account.issued_bytes, account.requests, account.already_resident_bytes

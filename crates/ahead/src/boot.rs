@@ -1,7 +1,7 @@
 //! Boots: observes what the machine reads from its start until it is idle, and prefetches that at the next start.
 //!
 //! ```text
-//!     PID 1 ─▶ ahead-boot-replay.service ─▶ conditions ─▶ replay.ahead ─▶ Prefetcher: early list, then late list ─▶ /run/ahead
+//!     PID 1 ─▶ ahead-boot-replay.service ─▶ conditions ─▶ replay.ahead ─▶ Replay: early list, then late list ─▶ /run/ahead
 //!           ─▶ ahead-boot-record.service ─▶ conditions ─▶ Recorder ···························· SIGTERM ─▶ learn ─┐
 //!           ─▶ default.target ─▶ ahead-boot-done.timer (linger) ─▶ ahead-boot-done.service ───────┘              │
 //!                                                                                                                ▼

@@ -7,7 +7,9 @@
 //! ```
 
 use crate::notify::Notify;
-use crate::prefetch::{Account, LONGEST_HEAD_START, LONGEST_STILL, PrefetchProcess, ProfileFile, Request, Stage};
+use crate::prefetch::{
+    Account, LONGEST_HEAD_START, LONGEST_STILL, PrefetchProcess, ProfileFile, Request, Stage, as_us,
+};
 use crate::{Error, Result};
 use ahead_process::{Child, Command, Ended, Event, Signals};
 use std::time::{Duration, Instant};
@@ -50,12 +52,14 @@ impl Launch {
         let mut prefetch = started.inspect_err(|error| notify(&format!("runs without prefetching: {error}"))).ok();
         let mut held = Held { launch: self, signals, notify, failed: false };
         let ended = held.run(prefetch.as_mut(), began);
+        let program_us = ended.is_ok().then(|| as_us(began.elapsed()));
         // Also if the program could not be started: the account is complete after this.
         let is_wanted = self.request.send_account || self.request.account_file.is_some();
         let account = prefetch.as_mut().and_then(|prefetch| {
-            prefetch.end(is_wanted, notify);
+            prefetch.end(is_wanted, program_us.is_some(), notify);
             held.report_failure(prefetch);
-            prefetch.account().inspect_err(|error| notify(&error.to_string())).ok().flatten()
+            let account = prefetch.account().inspect_err(|error| notify(&error.to_string())).ok().flatten();
+            account.map(|account| Account { program_us, ..account })
         });
         Launched { ended, account }
     }

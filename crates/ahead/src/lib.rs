@@ -3,7 +3,7 @@
 //! ```text
 //!     program ──▶ Recorder ──▶ Profile ──▶ store
 //!                                            │
-//!     program ◀── Launch ◀── Prefetcher ◀────┘      plan ──▶ page cache ──▶ Account
+//!     program ◀── Launch ◀── Replay ◀────┘      plan ──▶ page cache ──▶ Account
 //!                                                    ▲
 //!     Comparison: cold, with ahead, warm             └── device_store: description of the disk
 //!     Until: the end of a run that does not end by itself
@@ -44,7 +44,7 @@ pub use compare::Comparison;
 pub use error::{Error, Result, Stopped};
 pub use machine::{wait_for_machine, wait_for_machine_as_root};
 pub use notify::Notify;
-pub use prefetch::{Account, Prefetcher};
+pub use prefetch::{Account, Replay};
 #[cfg(feature = "observe")]
 pub use record::Recorder;
 pub use until::Until;

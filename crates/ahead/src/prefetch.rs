@@ -55,6 +55,7 @@ pub use process::{PrefetchProcess, ProfileFile, Request, Stage};
 pub use progress::{Program, ProgressSource};
 pub(crate) use ranges::file_as_it_is;
 pub use ranges::{Resolved, resolve};
+pub(crate) use shared::as_us;
 
 use crate::device_store::Descriptions;
 use crate::{Error, Result};
@@ -71,21 +72,21 @@ use std::time::{Duration, Instant};
 /// ```no_run
 /// # fn main() -> ahead::Result<()> {
 /// let profile = ahead::load("app.ahead".as_ref())?;
-/// let account = ahead::Prefetcher::new(profile).wait(true).start()?.finish();
+/// let account = ahead::Replay::new(profile).wait(true).start()?.finish();
 /// println!("{} bytes in {} requests", account.issued_bytes, account.requests);
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Prefetcher {
+pub struct Replay {
     profile: Arc<Profile>,
     options: Options,
 }
 
-impl Prefetcher {
+impl Replay {
     /// Prefetches all of a profile. The program may start when the plan permits it.
-    pub fn new(profile: Profile) -> Prefetcher {
-        Prefetcher { profile: Arc::new(profile), options: Options::default() }
+    pub fn new(profile: Profile) -> Replay {
+        Replay { profile: Arc::new(profile), options: Options::default() }
     }
 
     /// Prefetches byte ranges of files, with their current sizes and modification times. Ranges are cut at the end of the file. There is
@@ -93,18 +94,18 @@ impl Prefetcher {
     ///
     /// # Errors
     /// A path does not lead to a regular file, or is not below a mount of this machine.
-    pub fn of_ranges(ranges: impl IntoIterator<Item = (PathBuf, Range<u64>)>) -> Result<Prefetcher> {
+    pub fn of_ranges(ranges: impl IntoIterator<Item = (PathBuf, Range<u64>)>) -> Result<Replay> {
         let options = Options { head_start: HeadStart::None, ..Options::default() };
-        Ok(Prefetcher { profile: Arc::new(ranges::to_profile(ranges)?), options })
+        Ok(Replay { profile: Arc::new(ranges::to_profile(ranges)?), options })
     }
 
     /// Replaces all options.
-    pub fn options(self, options: Options) -> Prefetcher {
-        Prefetcher { options, ..self }
+    pub fn options(self, options: Options) -> Replay {
+        Replay { options, ..self }
     }
 
     /// Whether [`Running::finish`] waits until all data has arrived, and not only until all of it is submitted.
-    pub fn wait(mut self, wait: bool) -> Prefetcher {
+    pub fn wait(mut self, wait: bool) -> Replay {
         self.options.wait = wait;
         self
     }

@@ -1,7 +1,7 @@
 //! `ahead-replay`: prefetches the pages of a profile or a list on a small machine, for instance from its init script.
 //!
 //! ```text
-//!     arguments ──▶ input::load ──▶ Profile ─────────────▶ Prefetcher: two threads ──▶ Account ──▶ one figure per line,
+//!     arguments ──▶ input::load ──▶ Profile ─────────────▶ Replay: two threads ──▶ Account ──▶ one figure per line,
 //!                        └────────▶ List ──▶ lookups ──▶ Profile ──▲                               on standard output
 //! ```
 //!
@@ -16,7 +16,7 @@ mod input;
 
 use ahead::lists::List;
 use ahead::prefetch::{Options, Resolved, account_lines, reserve_descriptors, resolve};
-use ahead::{Account, Prefetcher, Profile};
+use ahead::{Account, Replay, Profile};
 use ahead_sys::descriptors;
 use ahead_sys::root::Root;
 use arguments::{Arguments, Asked};
@@ -66,7 +66,7 @@ fn replay(arguments: Arguments, began: Instant) -> ExitCode {
 }
 
 fn replay_profile(profile: Profile, options: Options) -> ahead::Result<Account> {
-    let prefetcher = Prefetcher::new(profile).options(options);
+    let prefetcher = Replay::new(profile).options(options);
     prefetcher.reserve_descriptors();
     Ok(prefetcher.start()?.finish())
 }
@@ -78,7 +78,7 @@ fn replay_list(list: List, options: Options, began: Instant) -> ahead::Result<Ac
     let mut account = match profile.files.is_empty() {
         // Nothing is left to read; the thread of the lookups may wait for a device, and another one would be the third.
         true => Account { submitted_us: began.elapsed().as_micros() as u64, ..Account::default() },
-        false => Prefetcher::new(profile).options(options).start()?.finish(),
+        false => Replay::new(profile).options(options).start()?.finish(),
     };
     account.add_skipped(left_out);
     Ok(account)

@@ -91,6 +91,7 @@ pub fn check(profile: &Profile) -> Result<(), Invalid> {
 /// order as unknown.
 fn check_timeline(timeline: &Timeline) -> Result<(), Invalid> {
     number(timeline.warm_us, || "timeline.warm_us".into())?;
+    number(timeline.reading_ns, || "timeline.reading_ns".into())?;
     at_most(timeline.threads.len(), MAX_THREADS, || "timeline.threads".into())?;
     for (index, thread) in timeline.threads.iter().enumerate() {
         let place = || format!("timeline.threads[{index}]");

@@ -251,12 +251,14 @@ fn milestone(reader: &mut Reader) -> Result<Milestone> {
 
 fn timeline(reader: &mut Reader) -> Result<Timeline> {
     let mut timeline = Timeline::default();
-    reader.map(&["source", "warm_us", "threads", "wakeups"], |reader, key| {
+    // Older profiles do not have the time of reading.
+    reader.map_with_optional(&["source", "warm_us", "threads", "wakeups", "reading_ns"], 4, |reader, key| {
         match key {
             0 => timeline.source = timeline_source(reader)?,
             1 => timeline.warm_us = reader.number()?,
             2 => timeline.threads = reader.list(check::MAX_THREADS, SMALLEST_THREAD, thread)?,
-            _ => timeline.wakeups = reader.list(check::MAX_WAKEUPS, SMALLEST_WAKEUP, wakeup)?,
+            3 => timeline.wakeups = reader.list(check::MAX_WAKEUPS, SMALLEST_WAKEUP, wakeup)?,
+            _ => timeline.reading_ns = reader.number()?,
         }
         Ok(())
     })?;

@@ -163,7 +163,7 @@ fn write_milestone(out: &mut Writer, milestone: &Milestone) {
 }
 
 fn write_timeline(out: &mut Writer, timeline: &Timeline) {
-    out.map(4);
+    out.map(4 + usize::from(timeline.reading_ns > 0));
     out.key("source");
     out.text(match timeline.source {
         TimelineSource::ProcessorClocks => "processor_clocks",
@@ -171,6 +171,10 @@ fn write_timeline(out: &mut Writer, timeline: &Timeline) {
     });
     out.key("warm_us");
     out.number(timeline.warm_us);
+    if timeline.reading_ns > 0 {
+        out.key("reading_ns");
+        out.number(timeline.reading_ns);
+    }
     out.key("threads");
     out.list(&timeline.threads, |out, Thread { parent, parent_cpu_us, cpu_us }| {
         out.array(3);

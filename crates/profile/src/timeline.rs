@@ -16,6 +16,10 @@ pub struct Timeline {
     pub source: TimelineSource,
     /// From the exec to the program's end with everything cached, microseconds.
     pub warm_us: u64,
+    /// Processor time of reading one page, which the clocks of a recording without read-ahead include and a run with everything cached does not
+    /// have, nanoseconds. 0: not known.
+    #[serde(default)]
+    pub reading_ns: u64,
     /// The threads, in the order in which they were started. The first one is the program's first thread: its end is the program's end.
     pub threads: Vec<Thread>,
     /// What one thread does only after another one, in order of time.

@@ -260,3 +260,27 @@ fn background_replay_does_not_fill_the_queue_of_a_rotating_disk() {
         disk.stall();
     }
 }
+
+/// Regression: spin-ups were timed over sums, so that seven short reads looked like one.
+#[test]
+fn one_long_read_is_a_spin_up_and_seven_short_ones_are_none() {
+    let Some(mut disk) = Disk::new("hdd", 16) else { return };
+    for (page, extent) in disk.profile.files[0].extents.iter_mut().enumerate() {
+        // As far apart as reads that check a description; later uses are beyond the deadline.
+        (extent.physical_bytes, extent.first_use_us) = (Some(page as u64 * 8 * MIB), page as u64 * 10_000_000);
+    }
+    let description = tempfile::NamedTempFile::new().unwrap();
+    fs::write(description.path(), "access_us = 200000\nhop_us = 200000\nbandwidth_mb_per_s = 150\nparallelism = 1\n").unwrap();
+    let described = ["--device", description.path().to_str().unwrap()];
+    for (stall_ms, device, is_spin_up) in [(1500, &[][..], true), (200, &described[..], false)] {
+        evict::file(&fs::File::open(Path::new(OsStr::from_bytes(&disk.profile.files[0].path))).unwrap()).unwrap();
+        disk.fault(FaultChange { stall_ms: Some(stall_ms), ..FaultChange::default() });
+        let account = replay(&disk.profile, &[&["--window", "40K", "--deadline", "5s"][..], device].concat());
+        let spun_up_us = account["window"]["spun_up_us"].as_u64();
+        assert_eq!(spun_up_us.is_some_and(|us| us > 1_000_000), is_spin_up, "{account}");
+        if !is_spin_up {
+            assert!(spun_up_us.is_none() && account["requests"].as_u64() >= Some(7), "{account}");
+            assert_eq!(account["devices"][0]["source"], "given", "{account}");
+        }
+    }
+}

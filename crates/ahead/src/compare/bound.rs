@@ -82,13 +82,26 @@ pub fn bound(used: &Profile, disk: &DiskInfo, warm_s: f64) -> Result<Bound> {
     })
 }
 
-/// Processor time of reading one page by a separate fault or read call, microseconds, which the clocks of a recording without read-ahead include
-/// and a run with a prefetch does not have: the least and the most of six programs (as `READ_CPU_US` of the prefetch; 17 to 47), the most
-/// on a machine that is a quarter slower. Each is used where it makes the bound lower.
-const LEAST_READ_US: u64 = 17;
+/// Processor time of reading one page by a separate fault or read call, which the clocks of a recording without read-ahead include and a run with
+/// a prefetch does not have: the least and the most that it can have been, nanoseconds. Each is used where it makes the bound lower.
+#[derive(Clone, Copy)]
+struct ReadTimes {
+    least_ns: u64,
+    most_ns: u64,
+}
 
-/// See [`LEAST_READ_US`].
-const MOST_READ_US: u64 = 60;
+impl ReadTimes {
+    /// Of six programs (as `READ_CPU_US` of the prefetch; 17 to 47 us), the most on a machine that is a quarter slower.
+    const UNKNOWN: ReadTimes = ReadTimes { least_ns: 17_000, most_ns: 60_000 };
+
+    /// Half and twice what the recording has measured: it was 0.8 to 1.5 times that (`Timeline::reading_ns`).
+    fn of(timeline: &Timeline) -> ReadTimes {
+        match timeline.reading_ns {
+            0 => ReadTimes::UNKNOWN,
+            measured_ns => ReadTimes { least_ns: measured_ns / 2, most_ns: measured_ns.saturating_mul(2) },
+        }
+    }
+}
 
 /// What one use reads from the disk: the bytes that no earlier use reads.
 struct Part {
@@ -148,7 +161,8 @@ fn ordered_s(used: &Profile, parts: &[Part], least: &LeastTimes, places: &[Range
     let timeline = used.timeline.as_deref().filter(|_| used.ready_us().is_none())?;
     let known: Vec<&Part> = parts.iter().filter(|part| part.warm_use.is_some()).collect();
     let uses: Vec<WarmUse> = known.iter().filter_map(|part| part.warm_use).collect();
-    let reads = Reads::new(&known, timeline.threads.len(), used.recording.is_without_read_ahead());
+    let reads =
+        Reads::new(&known, timeline.threads.len(), used.recording.is_without_read_ahead(), ReadTimes::of(timeline));
     // The recorded run may have computed for longer than the fastest one: it also submitted reads, and was observed.
     let computed_us = timeline.warm_us.saturating_sub(reads.least_us(timeline));
     let share = (warm_s * 1e6 / computed_us.max(1) as f64).min(1.0);
@@ -162,11 +176,12 @@ fn ordered_s(used: &Profile, parts: &[Part], least: &LeastTimes, places: &[Range
 struct Reads {
     /// For each thread: its processor time at each use, ascending, and the pages of all its uses from there on.
     later: Vec<Vec<(u64, u64)>>,
+    times: ReadTimes,
 }
 
 impl Reads {
     /// `one_by_one`: the recording was made without read-ahead. Otherwise the time of reading is not known and counts as none.
-    fn new(parts: &[&Part], threads: usize, one_by_one: bool) -> Reads {
+    fn new(parts: &[&Part], threads: usize, one_by_one: bool, times: ReadTimes) -> Reads {
         let mut later: Vec<Vec<(u64, u64)>> = vec![Vec::new(); threads];
         for part in parts.iter().filter(|_| one_by_one) {
             let pages = part.places.iter().map(|place| (place.end - place.start).div_ceil(PAGE_BYTES)).sum();
@@ -182,21 +197,21 @@ impl Reads {
                 *pages = sum;
             });
         }
-        Reads { later }
+        Reads { later, times }
     }
 
     /// The time that reading took on the timeline of the program, at least: that of a thread that computed for at least half of it.
     fn least_us(&self, timeline: &Timeline) -> u64 {
         let long = timeline.threads.iter().zip(&self.later).filter(|(thread, _)| thread.cpu_us >= timeline.warm_us / 2);
         let pages = long.filter_map(|(_, later)| later.first()).map(|(_, pages)| *pages);
-        pages.min().unwrap_or(0).saturating_mul(LEAST_READ_US)
+        pages.min().unwrap_or(0).saturating_mul(self.times.least_ns) / 1000
     }
 
     /// The time that the thread needed for reading from this use on, at most.
     fn most_us_from(&self, at: WarmUse) -> u64 {
         let later = &self.later[at.thread as usize];
         let index = later.partition_point(|(cpu_us, _)| *cpu_us < at.cpu_us);
-        later.get(index).map_or(0, |(_, pages)| pages.saturating_mul(MOST_READ_US))
+        later.get(index).map_or(0, |(_, pages)| pages.saturating_mul(self.times.most_ns) / 1000)
     }
 }
 
@@ -243,7 +258,7 @@ mod tests {
         let (first, second) = (part(10, 2), part(30, 1));
         let parts = [&second, &first];
         let at = |cpu_us| WarmUse { time_us: cpu_us, thread: 0, cpu_us };
-        let reads = Reads::new(&parts, 1, true);
+        let reads = Reads::new(&parts, 1, true, ReadTimes::UNKNOWN);
         assert_eq!([10, 20, 30, 31].map(|cpu_us| reads.most_us_from(at(cpu_us))), [180, 60, 60, 0]);
         let timeline = |cpu_us| Timeline {
             warm_us: 100,
@@ -251,6 +266,6 @@ mod tests {
             ..Timeline::default()
         };
         assert_eq!((reads.least_us(&timeline(90)), reads.least_us(&timeline(40))), (51, 0));
-        assert_eq!(Reads::new(&parts, 1, false).most_us_from(at(0)), 0);
+        assert_eq!(Reads::new(&parts, 1, false, ReadTimes::UNKNOWN).most_us_from(at(0)), 0);
     }
 }

@@ -276,6 +276,10 @@ pub struct Account {
     pub submitted_us: u64,
     /// When all pages had arrived; `None`: the prefetch did not wait for that, or not to the end.
     pub arrived_us: Option<u64>,
+    /// When the program had ended, since the start of `ahead run`, beside the expected times of the plans. `None`: no program was started, or the
+    /// account was written before its end.
+    #[serde(default)]
+    pub program_us: Option<u64>,
     /// The window that followed the program; `None`: everything was fetched at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<Following>,

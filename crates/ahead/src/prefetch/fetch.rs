@@ -12,7 +12,7 @@ use ahead_plan::{LookUp, Piece, Plan, Source};
 use std::collections::HashSet;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex};
 
 /// What the threads of a fetch work on.
@@ -59,6 +59,8 @@ pub struct Job {
     pub follower: Option<Arc<Follower>>,
     /// Ranges that were resident before.
     pub resident: Mutex<Vec<(Source, Range<u64>)>>,
+    /// The longest of the steps that were timed one at a time, microseconds.
+    pub longest_step_us: AtomicU64,
 }
 
 impl Job {
@@ -84,6 +86,7 @@ impl Job {
             is_refetch: false,
             follower: None,
             resident: Mutex::default(),
+            longest_step_us: AtomicU64::new(0),
         }
     }
 }

@@ -38,6 +38,9 @@ const INTERVAL: Duration = Duration::from_millis(50);
 /// Interval between two checks for evicted pages.
 pub const EVICTION_INTERVAL: Duration = Duration::from_millis(100);
 
+/// A first request that takes longer had to wait for a disk to spin up: that takes 5 to 15 s, and a read in a full queue 0.3 s.
+const SPUN_DOWN: Duration = Duration::from_secs(1);
+
 /// Items of a device that are checked at a time.
 const CHECKED: usize = 512;
 
@@ -233,8 +236,11 @@ impl Follower {
         state.window.were_evicted(&evicted);
     }
 
-    /// The device had to spin up for this time: more is fetched at once from now on.
-    pub fn had_to_spin_up(&self, after: Duration) {
+    /// The first request of a disk took this long. If the disk had to spin up, more is fetched at once from now on.
+    pub fn answered_after(&self, after: Duration) {
+        if after < SPUN_DOWN {
+            return;
+        }
         let mut state = self.lock();
         state.following.spun_up_us.get_or_insert(as_us(after));
         state.window.fetch_more_at_once();
@@ -275,11 +281,13 @@ impl Follower {
         while shared.brake.stopped().is_none() {
             let events = source.events(INTERVAL)?;
             let mut state = self.lock();
-            if state.window.is_over() {
-                return Ok(());
-            }
             let now_us = since_start_us(shared);
             events.iter().for_each(|seen| self.see(&mut state, *seen, now_us));
+            if state.window.is_over() {
+                drop(state);
+                self.publish(shared);
+                return Ok(());
+            }
             if !events.is_empty() {
                 self.pump(&mut state, now_us);
             }

@@ -11,7 +11,8 @@
 
 use super::ranges::{Resolved, resolve};
 use super::reserve_descriptors;
-use super::{Account, HeadStart, NOT_ANSWERING, Options, Prefetcher, Program, Reason, Running, Skipped, Stopper};
+use super::shared::as_us;
+use super::{Account, HeadStart, NOT_ANSWERING, Options, Program, Reason, Replay, Running, Skipped, Stopper};
 use crate::device_store::Descriptions;
 use crate::lists::List;
 use crate::notify::Notify;
@@ -23,7 +24,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The profile to load. The process also searches for it and looks up the files of a list, because a file system may not answer.
@@ -74,6 +75,8 @@ pub struct PrefetchProcess {
 
 const LOADED: u8 = b'l';
 const STARTED: u8 = b's';
+/// Sent to the process in place of the program's number: the program has ended.
+const PROGRAM_ENDED: u32 = 0;
 /// Sent before the reason of a failure.
 const FAILED: u8 = b'e';
 
@@ -170,8 +173,12 @@ impl PrefetchProcess {
         Ok(stopped)
     }
 
-    /// Cancels it and waits for its end. Then its account is complete, or a notice reports that it is not.
-    pub fn end(&mut self, is_account_wanted: bool, notify: Notify<'_>) {
+    /// Cancels it and waits for its end. Then its account is complete, or a notice reports that it is not. `has_ended`: the program was started
+    /// and has ended now.
+    pub fn end(&mut self, is_account_wanted: bool, has_ended: bool, notify: Notify<'_>) {
+        if has_ended {
+            self.worker.send(PROGRAM_ENDED);
+        }
         self.worker.cancel();
         if is_account_wanted && !self.worker.wait_complete(ACCOUNT_TIME).unwrap_or(false) {
             notify("there is no account: the worker has not written it in time");
@@ -207,12 +214,12 @@ fn prefetch(request: &Request, results: &mut ResultPipe, cancelled: CancelToken,
     // A failed write means that the caller has ended, which cancels the work.
     let _ = results.write_all(&[LOADED]);
     let options = Options { descriptions, root, ..request.options.clone() };
-    let prefetcher = Prefetcher::new(loaded).options(options);
+    let prefetcher = Replay::new(loaded).options(options);
     prefetcher.reserve_descriptors();
     let running = prefetcher.start()?;
     let stopping = Stopping::when(cancelled, request.options.program.clone());
     stopping.applies_to(running.stopper());
-    finish(request, running, results, BTreeMap::new(), notify)
+    finish(request, running, &stopping, results, BTreeMap::new(), notify)
 }
 
 /// Looks up the files of a list, and prefetches those that are there.
@@ -231,15 +238,16 @@ fn prefetch_list(
     let options = Options { root: root.clone(), ..request.options.clone() };
     let Resolved { profile, left_out } = resolve(list, &options, || stopping.has_begun())?;
     let descriptions = find_descriptions(request, &profile, root, notify)?;
-    let running = Prefetcher::new(profile).options(Options { descriptions, ..options }).start()?;
+    let running = Replay::new(profile).options(Options { descriptions, ..options }).start()?;
     stopping.applies_to(running.stopper());
-    finish(request, running, results, left_out, notify)
+    finish(request, running, &stopping, results, left_out, notify)
 }
 
 /// Waits for the end, and hands the account over. `left_out`: files of a list that are not in the profile.
 fn finish(
     request: &Request,
     running: Running,
+    stopping: &Stopping,
     results: &mut ResultPipe,
     left_out: BTreeMap<Reason, Skipped>,
     notify: Notify<'_>,
@@ -253,6 +261,16 @@ fn finish(
     // The program does not need the account: an error is not fatal.
     if let Err(error) = hand_over(request, results, &account) {
         notify(&format!("the account is not kept: {error}"));
+        return Ok(());
+    }
+    // The account that was sent gets the time of the program's end from the receiver.
+    if let (Some(file), Some(_), Some(since)) = (&request.account_file, &request.options.program, request.options.since)
+        && let Some(ended) = stopping.wait_for_program()
+    {
+        account.program_us = Some(as_us(ended.saturating_duration_since(since)));
+        if let Err(error) = to_json(&account).and_then(|json| output::replace(file, &json)) {
+            notify(&format!("the account is without the time of the program: {error}"));
+        }
     }
     Ok(())
 }
@@ -268,20 +286,28 @@ fn find_descriptions(request: &Request, profile: &Profile, root: &Root, notify: 
 }
 
 fn hand_over(request: &Request, results: &mut ResultPipe, account: &Account) -> Result<()> {
-    let json = serde_json::to_vec_pretty(account).map_err(|error| Error::io("write the account", error.into()))?;
+    let json = to_json(account)?;
     if request.send_account {
         results.write_all(&json).map_err(|error| Error::io("send the account", error))?;
     }
     request.account_file.as_deref().map_or(Ok(()), |file| output::replace(file, &json))
 }
 
+fn to_json(account: &Account) -> Result<Vec<u8>> {
+    serde_json::to_vec_pretty(account).map_err(|error| Error::io("write the account", error.into()))
+}
+
 /// Stops the work when the caller cancels it: a lookup of names, and then the prefetch.
 #[derive(Clone, Debug, Default)]
-struct Stopping(Arc<Mutex<Stop>>);
+struct Stopping(Arc<(Mutex<Stop>, Condvar)>);
 
 #[derive(Debug, Default)]
 struct Stop {
     has_begun: bool,
+    /// No thread waits for the caller.
+    is_deaf: bool,
+    /// When the program ended.
+    program_ended: Option<Instant>,
     stopper: Option<Stopper>,
 }
 
@@ -291,19 +317,30 @@ impl Stopping {
         let stopping = Stopping::default();
         let own = stopping.clone();
         let wait = move || {
-            cancelled.wait(|pid| program.iter().for_each(|program| program.started(pid)));
+            cancelled.wait(|number| match number {
+                PROGRAM_ENDED => own.lock().program_ended = Some(Instant::now()),
+                pid => program.iter().for_each(|program| program.started(pid)),
+            });
             let mut stop = own.lock();
             stop.has_begun = true;
             stop.stopper.iter().for_each(Stopper::stop);
+            own.0.1.notify_all();
         };
         if let Err(error) = std::thread::Builder::new().name("ahead-cancelled".into()).spawn(wait) {
             tracing::debug!("no thread for cancelling: {error}");
+            stopping.lock().is_deaf = true;
         }
         stopping
     }
 
     fn lock(&self) -> MutexGuard<'_, Stop> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the caller cancels the work. Returns when the program ended; `None`: there was none, or the caller has ended before it.
+    fn wait_for_program(&self) -> Option<Instant> {
+        let waited = self.0.1.wait_while(self.lock(), |stop| !stop.has_begun && !stop.is_deaf);
+        waited.unwrap_or_else(PoisonError::into_inner).program_ended
     }
 
     fn has_begun(&self) -> bool {

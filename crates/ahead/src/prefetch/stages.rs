@@ -84,10 +84,8 @@ pub fn fetch(shared: &Arc<Shared>) {
 impl Fetch {
     fn stages(self: &Arc<Fetch>, sample: Sample, follower: Option<Arc<Follower>>) {
         let shared = &self.shared;
-        let began = Instant::now();
-        let looked_warm = self.looks_warm(Arc::new(sample));
-        // Opening the files of the sample reads their inodes.
-        let sampled = began.elapsed();
+        let sample = Arc::new(sample);
+        let looked_warm = self.looks_warm(sample.clone());
         shared.ledger.open().looked_warm = looked_warm;
         if looked_warm {
             shared.gate.open();
@@ -100,8 +98,8 @@ impl Fetch {
         self.pool.look_at_limits();
         if let Some(follower) = follower.as_ref().filter(|_| FOLLOWS) {
             follower::start_watching(follower, shared);
-            if sampled >= following::SPUN_DOWN && !self.devices.are_by_first_use() {
-                follower.had_to_spin_up(sampled);
+            if !self.devices.are_by_first_use() {
+                follower.answered_after(sample.longest());
             }
             follower.tick(shared);
             follower.publish(shared);
@@ -449,7 +447,14 @@ fn compute_us(profile: &Profile) -> Option<f64> {
 
 /// The processor time of reading one page in the recording, microseconds.
 fn reading_us(profile: &Profile) -> f64 {
-    if profile.recording.is_without_read_ahead() { READ_CPU_US } else { 0.0 }
+    match (
+        profile.recording.is_without_read_ahead(),
+        profile.timeline.as_ref().map_or(0, |timeline| timeline.reading_ns),
+    ) {
+        (false, _) => 0.0,
+        (true, 0) => READ_CPU_US,
+        (true, measured_ns) => measured_ns as f64 / 1e3,
+    }
 }
 
 fn yield_processor() {
@@ -458,7 +463,7 @@ fn yield_processor() {
     }
 }
 
-/// Processor time of reading one page from a disk by a separate fault or read call, microseconds. Measured as the difference
+/// Processor time of reading one page from a disk by a separate fault or read call, where the recording has none, microseconds. Measured as the difference
 /// between the timeline of a precise recording and a warm run, divided by the pages; includes the events of the recording. The median of six
 /// programs of bench/coldstart (17 to 47) on an emulated network volume, Linux 6.18.
 const READ_CPU_US: f64 = 28.0;

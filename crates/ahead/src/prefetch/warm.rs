@@ -6,11 +6,13 @@
 //! not tested. If more ranges are absent, the test ends. On a cold disk the first ranges are absent already. Metadata is tested
 //! first, because that needs no open file: opening a file on a cold disk costs seeks.
 
+use crate::prefetch::shared::as_us;
 use crate::prefetch::sources::{Readable, Sources};
 use ahead_plan::{Piece, Source};
 use ahead_sys::cache;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 /// Number of ranges that may be absent, of metadata and of data each: 3 % and 6 % of the sample.
 const ALLOWED: [usize; 2] = [4, 3];
@@ -32,6 +34,8 @@ pub struct Sample {
     asked: AtomicUsize,
     /// Too many ranges are absent.
     is_cold: AtomicBool,
+    /// The longest test, microseconds.
+    longest_us: AtomicU64,
 }
 
 impl Sample {
@@ -49,6 +53,7 @@ impl Sample {
             absent: Default::default(),
             resident: AtomicUsize::new(0),
             is_cold: AtomicBool::new(false),
+            longest_us: AtomicU64::new(0),
         }
     }
 
@@ -64,7 +69,10 @@ impl Sample {
                 if self.is_cold.load(Ordering::Relaxed) || !goes_on() {
                     return;
                 }
-                match is_resident(sources, piece) {
+                let began = Instant::now();
+                let resident = is_resident(sources, piece);
+                self.longest_us.fetch_max(as_us(began.elapsed()), Ordering::Relaxed);
+                match resident {
                     Some(true) => drop(self.resident.fetch_add(1, Ordering::Relaxed)),
                     Some(false) if self.absent[kind].fetch_add(1, Ordering::Relaxed) >= ALLOWED[kind] => {
                         self.is_cold.store(true, Ordering::Relaxed);
@@ -79,6 +87,11 @@ impl Sample {
     /// Whether the answer is known.
     pub fn is_over(&self) -> bool {
         self.is_cold.load(Ordering::Relaxed) || self.asked.load(Ordering::Acquire) == 0
+    }
+
+    /// The longest test so far: it opens a file, which reads its inode.
+    pub fn longest(&self) -> Duration {
+        Duration::from_micros(self.longest_us.load(Ordering::Relaxed))
     }
 
     /// Whether all but a few of the tested ranges were resident; false if none could be tested.

@@ -17,7 +17,7 @@ use crate::prefetch::brake::Brake;
 use crate::prefetch::description_check::TimedRead;
 use crate::prefetch::fetch::{Fetch, Job};
 use crate::prefetch::follower::{FOLLOWS, Follower};
-use crate::prefetch::shared::Shared;
+use crate::prefetch::shared::{Shared, as_us};
 use crate::prefetch::sources::{Closed, Readable, Sources};
 use ahead_model::RangeSet;
 use ahead_plan::cut::{self, Request};
@@ -98,6 +98,7 @@ impl Worker<'_> {
     pub fn time_steps(&self, end: usize, at_a_time: usize) -> Vec<f64> {
         let mut ratios = Vec::new();
         while self.job.cursor.load(Ordering::Relaxed) < end {
+            let began = Instant::now();
             let mut queue = Queue { timed: Some(Vec::new()), ..Queue::new(f64::INFINITY) };
             let last = (self.job.cursor.load(Ordering::Relaxed) + at_a_time).min(end);
             self.take_queued_steps(last, &mut queue);
@@ -107,6 +108,9 @@ impl Worker<'_> {
                     return ratios;
                 }
                 ratios.push(read.ratio(&self.job.description, before));
+            }
+            if at_a_time == 1 {
+                self.job.longest_step_us.fetch_max(as_us(began.elapsed()), Ordering::Relaxed);
             }
         }
         ratios

@@ -107,6 +107,7 @@ fn with_timeline() -> Profile {
     profile.timeline = Some(Box::new(Timeline {
         source: TimelineSource::ProcessorClocks,
         warm_us: 77,
+        reading_ns: 0,
         threads: vec![thread(None, 60), thread(Some(0), 50)],
         wakeups: vec![Wakeup { by: 1, by_cpu_us: 50, woken: 0, woken_cpu_us: 55 }],
     }));

@@ -143,6 +143,7 @@ fn timeline() -> impl Strategy<Value = Timeline> {
         Timeline {
             source: if is_warm { TimelineSource::WarmRun } else { TimelineSource::ProcessorClocks },
             warm_us,
+            reading_ns: warm_us / 3,
             threads: threads.into_iter().enumerate().map(thread).collect(),
             wakeups: wakeups.into_iter().map(wakeup).collect(),
         }

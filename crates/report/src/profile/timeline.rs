@@ -90,6 +90,7 @@ impl Shown<'_> {
         json!({
             "source": timeline.source,
             "warm_us": timeline.warm_us,
+            "reading_ns": timeline.reading_ns,
             "threads": timeline.threads,
             "wakeups": timeline.wakeups,
             "uses": uses.collect::<Vec<_>>(),

@@ -16,10 +16,11 @@ use ahead_plan::{LookUp, Piece, Source};
 use ahead_sys::cache;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// A first read that takes longer had to wait for a disk to spin up: that takes 5 to 15 s, and a read in a full queue 0.3 s.
-pub(super) const SPUN_DOWN: Duration = Duration::from_secs(1);
+/// Timed steps among which one is expected to read: others find everything resident.
+const MOST_TIMED_STEPS: usize = 8;
 
 /// After this time without a read of ours a disk may be spun down: the shortest standby timeout of ATA disks (`hdparm -S 1`).
 const STANDBY: Duration = Duration::from_secs(5);
@@ -48,14 +49,13 @@ impl Fetch {
                 let mut job = self.batch(index, pieces, due, description, inodes.clone());
                 job.is_refetch = *turn == Turn::Again;
                 job.follower = is_ahead.then(|| follower.clone());
-                let began = Instant::now();
                 if is_first {
                     job.head_start_steps = self.held_steps(&job);
                     self.check_description(&mut job);
                     description = job.description;
                 }
                 if is_first || last_read.elapsed() >= STANDBY {
-                    self.notice_spin_up(&job, follower, goes_on, began);
+                    self.notice_spin_up(&job, follower, goes_on);
                 }
                 is_first &= !is_ahead;
                 let job = Arc::new(job);
@@ -110,16 +110,19 @@ impl Fetch {
         }
     }
 
-    /// Waits for the first read of a disk that may be spun down. The pool lets the program start meanwhile, and gives the device up if it
-    /// takes much longer than any disk. `began`: before the reads that checked the description.
-    fn notice_spin_up(&self, job: &Job, follower: &Follower, goes_on: bool, began: Instant) {
-        if !goes_on || !job.description.seeks() || job.plan.steps.is_empty() {
+    /// Waits for the first read of a disk that may be spun down, unless reads that checked the description were timed. The pool lets the program
+    /// start meanwhile, and gives the device up if it takes much longer than any disk. Each step is timed by itself: many short reads are no spin-up.
+    fn notice_spin_up(&self, job: &Job, follower: &Follower, goes_on: bool) {
+        if !goes_on || !job.description.seeks() {
             return;
         }
-        Worker::new(self, job).time_steps(1, 1);
-        if began.elapsed() >= SPUN_DOWN {
-            follower.had_to_spin_up(began.elapsed());
+        if job.longest_step_us.load(Ordering::Relaxed) == 0 {
+            let worker = Worker::new(self, job);
+            let most = job.plan.steps.len().min(MOST_TIMED_STEPS);
+            // A step without a read, such as one that is resident, is timed, too: its lookup may have read.
+            let _ = (1..=most).find(|end| !worker.time_steps(*end, 1).is_empty());
         }
+        follower.answered_after(Duration::from_micros(job.longest_step_us.load(Ordering::Relaxed)));
     }
 
     /// Checks which of these items are still resident. Opens no file whose metadata would have to be read: these were opened before.
