@@ -1,18 +1,23 @@
 # What there is to do here: `make help`. The work is in scripts/, so that each step can also be run by itself.
 
 .PHONY: help install uninstall demo test soak test-again test-kernels test-restart bench bench-coldstart bench-boot bench-sim embedded deb
-.PHONY: test-deb test-boot lint dist guide fuzz
+.PHONY: bench-library test-deb test-boot lint dist guide fuzz install-lib
 
-export PREFIX DESTDIR
+export PREFIX DESTDIR LIBDIR
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-install: ## Build and install both programs, man pages and completions; PREFIX=/usr/local, DESTDIR= for packages
+install: ## Build and install both programs, the library for C, man pages and completions; PREFIX=/usr/local, DESTDIR= for packages
 	@scripts/install
+	@scripts/install-lib
+
+install-lib: ## Build and install only the library for C: libahead.so.0, libahead.a, ahead.h, ahead.pc, man pages; LIBDIR=PREFIX/lib
+	@scripts/install-lib
 
 uninstall: ## Remove what `make install` with the same PREFIX has installed
 	@scripts/install --remove
+	@scripts/install-lib --remove
 
 embedded: ## Build ahead-replay, which only replays: one static file of at most 1.5 MB; another machine: scripts/embedded TARGET
 	@scripts/embedded
@@ -53,14 +58,18 @@ bench-coldstart: ## Measure nine real programs on emulated disks; writes docs/re
 bench-boot: ## Boot a Debian tree on emulated disks with and without a replay; writes docs/results/boot.md
 	@bench/boot/run.sh
 
+bench-library: ## Measure the library in real programs on emulated disks and the machine's disk; writes docs/results/library.md (root, hours)
+	@bench/library/run.sh
+
 bench-sim: ## Measure how fast the simulator is
 	@cargo bench -q -p ahead-sim
 
 lint: ## Formatting, clippy, generated files and results, plain words, licences of dependencies
 	@scripts/lint
 
-dist: ## Write man pages and completions into dist/
+dist: ## Write man pages and completions into dist/, and the header of the library for C
 	@scripts/dist
+	@scripts/c-header
 
 guide: ## Run the commands that the guide shows, and put their output into its pages (root)
 	@cargo build --release --quiet --locked -p ahead-cli -p ahead-lab-cli

@@ -19,7 +19,7 @@ def commit():
         return subprocess.run(["git", "-C", str(ROOT), *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
     short = git("rev-parse", "--short=7", "HEAD").stdout.strip()
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", "crates", "lab", "bench").stdout.strip()
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", "crates", "lab", "bench", "examples").stdout.strip()
     return (short or "unknown") + ("+" if changed else "")
 
 

@@ -15,6 +15,8 @@
 //! Programs and profiles come in; pages in the page cache, profiles and accounts come out. This crate must never fail or delay the program
 //! that it serves, print anything (messages for the user go to a [`Notify`]), or leave a byte out of the account.
 //!
+//! Besides the loop it has read-ahead inside a program (docs/guide/library.md): [`Reader`] for files that the program reads, [`advise`] for files that it maps, [`Prefetcher`] for files that it will read in an order that it knows.
+//!
 //! The feature `observe` (default) has recording by BPF, the comparison of programs and windows that follow a program; without it, the crate
 //! only prefetches.
 
@@ -38,8 +40,11 @@ pub mod stopping;
 pub mod store;
 pub mod until;
 
+pub use ahead_advise::{Advised, Behaviour, Counters as AdvisedCounters, advise, advise_raw};
+pub use ahead_prefetcher::{Counters as PrefetcherCounters, Item, Prefetcher, PrefetcherOptions, Window};
 pub use ahead_process::{Command, Signals};
 pub use ahead_profile::{Profile, load};
+pub use ahead_stream::{Block, Blocks, Budget, Counters as ReaderCounters, Pattern, Reader, ReaderOptions};
 pub use compare::Comparison;
 pub use error::{Error, Result, Stopped};
 pub use machine::{wait_for_machine, wait_for_machine_as_root};

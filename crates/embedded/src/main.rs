@@ -16,7 +16,7 @@ mod input;
 
 use ahead::lists::List;
 use ahead::prefetch::{Options, Resolved, account_lines, reserve_descriptors, resolve};
-use ahead::{Account, Replay, Profile};
+use ahead::{Account, Profile, Replay};
 use ahead_sys::descriptors;
 use ahead_sys::root::Root;
 use arguments::{Arguments, Asked};

@@ -251,13 +251,8 @@ impl<'a> Reader<'a> {
         self.expect("an array", |head| (head.kind == Kind::Array).then_some(head.value))
     }
 
-    /// Reads a map with these keys, each once, in any order. Unknown keys, which a newer version added, are skipped.
-    /// `read` gets the index of the key in `keys`.
-    pub fn map(&mut self, keys: &[&'static str], read: impl FnMut(&mut Self, usize) -> Result<()>) -> Result<()> {
-        self.map_with_optional(keys, keys.len(), read)
-    }
-
-    /// As [`Reader::map`], but only the first `required` keys must be there.
+    /// Reads a map with these keys, each at most once, in any order; the first `required` must be there. Unknown keys, which a newer version added,
+    /// are skipped. `read` gets the index of the key in `keys`.
     pub fn map_with_optional(
         &mut self,
         keys: &[&'static str],

@@ -238,6 +238,24 @@ pub fn exact_reads(fd: impl AsFd) -> Result<()> {
     fadvise(fd, 0, None, Advice::Random).map_err(|e| Error::io("advise random access", e))
 }
 
+/// Gives the kernel's read-ahead back to an open file after [`exact_reads`] or [`sequential_reads`] (`POSIX_FADV_NORMAL`).
+pub fn normal_reads(fd: impl AsFd) -> Result<()> {
+    fadvise(fd, 0, None, Advice::Normal).map_err(|e| Error::io("advise normal access", e))
+}
+
+/// Reads cached pages from `offset_bytes` on, without waiting. The result is short where a page is absent or the file ends, and 0 at its end.
+/// `None`: the first page is absent, and its read has started, as by [`probe`].
+///
+/// Errors: those of pread(2); [`std::io::ErrorKind::Unsupported`] if the file system cannot read without waiting.
+#[inline(always)]
+pub fn read_now(fd: impl AsFd, buffer: &mut [u8], offset_bytes: u64) -> std::io::Result<Option<usize>> {
+    match preadv2(fd, &mut [IoSliceMut::new(buffer)], offset_bytes, ReadWriteFlags::NOWAIT) {
+        Ok(read) => Ok(Some(read)),
+        Err(Errno::AGAIN) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Doubles the read-ahead window of this open file (`POSIX_FADV_SEQUENTIAL`).
 pub fn sequential_reads(fd: impl AsFd) -> Result<()> {
     fadvise(fd, 0, None, Advice::Sequential).map_err(|e| Error::io("advise sequential access", e))

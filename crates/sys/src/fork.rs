@@ -37,6 +37,41 @@ pub fn fork_worker(kept: [OwnedFd; 2], errors: OwnedFd, work: impl FnOnce([Owned
     }
 }
 
+/// Forks a child that runs `work`, and waits for it. Returns its exit status (1 after a panic), or the number of the signal that ended it, negated.
+/// A child that hangs is ended after a minute (`SIGALRM`).
+///
+/// For tests of what a child of a program with threads may do: only the calling thread exists in it, and locks of others are never released.
+///
+/// Errors: the fork failed.
+pub fn run_in_child(work: impl FnOnce()) -> Result<i32> {
+    // SAFETY: memory is copied as it is; a lock that another thread holds can block the child, which is then ended.
+    let child = match unsafe { libc::fork() } {
+        -1 => return Err(Error::io("fork", io::Error::last_os_error())),
+        0 => {
+            // SAFETY: sets a timer of the child.
+            unsafe { libc::alarm(LONGEST_CHILD_S) };
+            let done = catch_unwind(AssertUnwindSafe(work));
+            // SAFETY: ends the process; exit handlers belong to the parent.
+            unsafe { libc::_exit(i32::from(done.is_err())) }
+        }
+        child => child,
+    };
+    let mut status = 0;
+    loop {
+        // SAFETY: waits for the child made above; the status outlives the call.
+        if unsafe { libc::waitpid(child, &raw mut status, 0) } == child {
+            return Ok(if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -libc::WTERMSIG(status) });
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(Error::io("wait for a child", error));
+        }
+    }
+}
+
+/// Time for a child of [`run_in_child`], seconds.
+const LONGEST_CHILD_S: u32 = 60;
+
 /// Runs the work and ends the process. Code of the parent after [`fork_worker`], and its exit handlers, do not run here.
 fn run(work: impl FnOnce()) -> ! {
     let done = catch_unwind(AssertUnwindSafe(work));

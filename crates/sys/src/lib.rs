@@ -6,7 +6,9 @@
 //!
 //! This crate must never hide an error behind a default, and never follow a path that its caller did not give.
 
+pub mod advice;
 pub mod allocation;
+pub mod background;
 pub mod bdi;
 pub mod block;
 pub mod cache;
@@ -25,6 +27,7 @@ pub mod fiemap;
 pub mod file_identity;
 pub mod filehandle;
 pub mod fork;
+pub mod fork_count;
 pub mod fsuuid;
 pub mod generation;
 pub mod holders;
@@ -37,10 +40,12 @@ pub mod memory;
 pub mod mounting;
 pub mod mounts;
 pub mod openat;
+pub mod pagemap;
 pub mod polling;
 pub mod pressure;
 pub mod priority;
 pub mod process_id;
+pub mod ring;
 pub mod root;
 pub mod signals;
 pub mod sparse;

@@ -33,6 +33,11 @@ impl Mapping {
         Ok(Mapping { address: address.cast_const().cast(), length })
     }
 
+    /// The addresses of the mapping, without those of the last page behind its end.
+    pub fn addresses(&self) -> Range<usize> {
+        self.address as usize..self.address as usize + self.length
+    }
+
     /// Announces the access pattern: `Normal`, `Random` or `Sequential`. Other advice is `EINVAL`.
     pub fn advise(&self, advice: Advice) -> Result<()> {
         match advice {

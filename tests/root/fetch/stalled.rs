@@ -270,7 +270,8 @@ fn one_long_read_is_a_spin_up_and_seven_short_ones_are_none() {
         (extent.physical_bytes, extent.first_use_us) = (Some(page as u64 * 8 * MIB), page as u64 * 10_000_000);
     }
     let description = tempfile::NamedTempFile::new().unwrap();
-    fs::write(description.path(), "access_us = 200000\nhop_us = 200000\nbandwidth_mb_per_s = 150\nparallelism = 1\n").unwrap();
+    fs::write(description.path(), "access_us = 200000\nhop_us = 200000\nbandwidth_mb_per_s = 150\nparallelism = 1\n")
+        .unwrap();
     let described = ["--device", description.path().to_str().unwrap()];
     for (stall_ms, device, is_spin_up) in [(1500, &[][..], true), (200, &described[..], false)] {
         evict::file(&fs::File::open(Path::new(OsStr::from_bytes(&disk.profile.files[0].path))).unwrap()).unwrap();

@@ -69,7 +69,10 @@ impl Scene {
         let done = done.unwrap();
         self.status = done.status.code();
         let bytes = diskstats::reads(self.mounted.number()).unwrap().bytes - before;
-        assert!(self.status.is_some_and(|status| [0, SCRIPT_STATUS].contains(&status)), "{options:?} {script}: {done:?}");
+        assert!(
+            self.status.is_some_and(|status| [0, SCRIPT_STATUS].contains(&status)),
+            "{options:?} {script}: {done:?}"
+        );
         let account = serde_json::from_slice(&fs::read(account.path()).unwrap()).unwrap();
         (String::from_utf8(done.stdout).unwrap(), bytes, account)
     }

@@ -1,0 +1,488 @@
+//! What to start next. Pure: items, taken items and results go in, work comes out.
+//!
+//! ```text
+//!     Later ─path given─▶ Waiting ─▶ LookingUp ─▶ Sized ─admitted─▶ Ready ─▶ Reading ─▶ Done
+//!                                        │                                               ▲
+//!                                        ╰── cached, skipped, empty ─────────────────────╯
+//!
+//!     taken ├─ urgent: a quarter ─┼──────────────┤ frontier                    ┤ end of the handed items
+//!           every sized item in front of the frontier is admitted: its bytes are reserved
+//! ```
+//!
+//! Items are admitted strictly in their order while they fit into the window: a lookup that takes long holds up the items behind it until it ends, or
+//! until the program takes its item and waits itself. Admission pauses when the window is full and resumes when half of it is
+//! empty: the admitted batch is then started in the order of the disk, one sweep upwards. Only items that are urgent go first, in their own
+//! order. Lookups have no bytes to hold and go as far ahead as items are handed over.
+//!
+//! After 64 cached items in a row only every second item is looked up, and so on down to every 64th, until one is not cached.
+
+use std::collections::{BTreeSet, VecDeque};
+
+/// Cached items in a row after which not every item is looked up.
+const CACHED_IN_A_ROW: u32 = 64;
+
+/// Cached items in a row after which the distance of the looked-up items doubles again.
+const CACHED_PER_DOUBLING: u32 = 16;
+
+/// Largest distance of looked-up items among cached ones: one lookup takes about as long as the program's own open, so this costs 2 % of
+/// the processor time of a program that only opens files.
+const LARGEST_STRIDE: u64 = 64;
+
+/// Items that are consumed at most between two hand-overs: the lock, the wake-up and the clock cost microseconds, opening a cached file a few.
+const LARGEST_BATCH: u64 = 64;
+
+/// As [`LARGEST_BATCH`] among cached items, in looked-up ones: the program wakes a worker once for several lookups.
+const LOOKUPS_PER_BATCH: u64 = 4;
+
+/// Items that are worth handing over, in windows: metadata of later items is looked up while the data of a window is read.
+const LOOK_AHEAD_WINDOWS: u64 = 4;
+
+/// As [`LOOK_AHEAD_WINDOWS`] among cached items, in looked-up ones: more items would not fit into the caches of the processor.
+const LOOKUPS_AHEAD: u64 = 16;
+
+/// Memory of the budget.
+pub(crate) trait Reserve {
+    /// Reserves bytes. Always grants if nothing is held.
+    fn take(&mut self, bytes: u64) -> bool;
+    /// Gives bytes back.
+    fn give_back(&mut self, bytes: u64);
+}
+
+/// The position of an item's data, for sorting.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    /// Key of the device.
+    pub device: u64,
+    /// Position on the device, or the number of the inode.
+    pub position: u64,
+}
+
+/// An item as it is handed over.
+#[derive(Clone, Debug)]
+pub(crate) enum Handed<P> {
+    /// With its path.
+    Path(P),
+    /// The path follows if items around it are not cached.
+    Later,
+    /// There is no file for the key.
+    NoFile,
+}
+
+/// The result of a lookup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// All pages are resident, or the file system has no device.
+    Cached,
+    /// No readable regular file.
+    Unreadable,
+    /// Whole pages to be read, bytes; 0: only the metadata was absent.
+    Absent { bytes: u64, place: Place },
+}
+
+/// Work for a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// Report what is absent: [`Schedule::looked_up`].
+    LookUp,
+    /// Request so many bytes from the begin of the item: [`Schedule::requested`].
+    ReadAhead { bytes: u64 },
+}
+
+/// Work that is started.
+#[derive(Debug)]
+pub(crate) struct Start<P> {
+    pub index: u64,
+    pub work: Work,
+    pub path: P,
+}
+
+/// How far ahead of the taken item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    pub items: u64,
+    pub bytes: u64,
+}
+
+/// Outcomes of items.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Outcomes {
+    pub requested: u64,
+    pub requested_bytes: u64,
+    pub cached: u64,
+    pub unreadable: u64,
+    pub late: u64,
+    pub not_started: u64,
+    pub unchecked: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Later,
+    Waiting,
+    LookingUp,
+    Sized,
+    Ready,
+    Reading,
+    Done,
+}
+
+#[derive(Debug)]
+struct Slot<P> {
+    path: Option<P>,
+    stage: Stage,
+    bytes: u64,
+    place: Place,
+    /// Reserved for this item.
+    held_bytes: u64,
+}
+
+/// The items from the taken one on, and what to start for them.
+#[derive(Debug)]
+pub(crate) struct Schedule<P> {
+    slots: VecDeque<Slot<P>>,
+    /// Index of the first slot, or of the next one if there is none.
+    first: u64,
+    /// Items with smaller indices were taken. The last of them is in use; those before it are consumed.
+    taken: u64,
+    /// Each sized item before it was admitted.
+    frontier: u64,
+    /// No item before it waits for its lookup.
+    next_lookup: u64,
+    page_bytes: u64,
+    limits: Limits,
+    held_bytes: u64,
+    /// Admitted items that are not taken.
+    ahead: u64,
+    /// The window was not full since it was half empty.
+    is_filling: bool,
+    /// End of the window when it was half empty: later items belong to the next batch.
+    batch_end: u64,
+    ready: BTreeSet<u64>,
+    sweep: BTreeSet<(Place, u64)>,
+    head: (Place, u64),
+    /// Slots in [`Stage::Later`].
+    later: u64,
+    cached_in_a_row: u32,
+    /// A power of two.
+    stride: u64,
+    outcomes: Outcomes,
+}
+
+impl<P: Clone> Schedule<P> {
+    /// A schedule of items from index `taken` on.
+    pub(crate) fn new(taken: u64, page_bytes: u64) -> Schedule<P> {
+        Schedule {
+            slots: VecDeque::new(),
+            first: taken,
+            taken,
+            frontier: taken,
+            next_lookup: taken,
+            page_bytes,
+            limits: Limits { items: 1, bytes: page_bytes },
+            held_bytes: 0,
+            ahead: 0,
+            is_filling: true,
+            batch_end: taken,
+            ready: BTreeSet::new(),
+            sweep: BTreeSet::new(),
+            head: (Place::default(), 0),
+            later: 0,
+            cached_in_a_row: 0,
+            stride: 1,
+            outcomes: Outcomes::default(),
+        }
+    }
+
+    /// Sets the window. What is admitted stays admitted.
+    pub(crate) fn set_limits(&mut self, limits: Limits) {
+        self.limits = Limits { items: limits.items.max(1), bytes: limits.bytes.max(self.page_bytes) };
+    }
+
+    pub(crate) fn outcomes(&self) -> Outcomes {
+        self.outcomes
+    }
+
+    /// The index of the next item to hand over.
+    pub(crate) fn end(&self) -> u64 {
+        self.first + self.slots.len() as u64
+    }
+
+    /// Items beyond the taken ones that are in the window or need no place in it.
+    fn items_ahead(&self) -> u64 {
+        self.frontier - self.taken
+    }
+
+    /// Items beyond the taken ones that are worth handing over.
+    pub(crate) fn look_ahead(&self) -> u64 {
+        if self.stride > 1 { LOOKUPS_AHEAD * self.stride } else { LOOK_AHEAD_WINDOWS * self.items_ahead() }
+    }
+
+    /// Whether the item is to be handed over with its path.
+    pub(crate) fn needs_path(&self, index: u64) -> bool {
+        index & (self.stride - 1) == 0
+    }
+
+    /// Whether paths that were left for later are needed now.
+    pub(crate) fn needs_later_paths(&self) -> bool {
+        self.later > 0 && self.stride == 1
+    }
+
+    /// The count of taken items at which the next items are to be handed over.
+    pub(crate) fn next_hand_over(&self) -> u64 {
+        if self.needs_later_paths() {
+            return 0;
+        }
+        let most = LARGEST_BATCH.max(LOOKUPS_PER_BATCH * self.stride);
+        let ahead = if self.is_lookup_missing() { self.end() - self.taken } else { self.items_ahead() };
+        self.taken + (ahead / 4).clamp(1, most)
+    }
+
+    /// Adds the next item.
+    pub(crate) fn push(&mut self, handed: Handed<P>) {
+        let (path, stage) = match handed {
+            Handed::Path(path) => (Some(path), Stage::Waiting),
+            Handed::Later => (None, Stage::Later),
+            Handed::NoFile => (None, Stage::Done),
+        };
+        self.later += u64::from(stage == Stage::Later);
+        self.outcomes.unreadable += u64::from(stage == Stage::Done);
+        self.slots.push_back(Slot { path, stage, bytes: 0, place: Place::default(), held_bytes: 0 });
+    }
+
+    /// Adds the paths of items that were handed over without.
+    pub(crate) fn add_later_paths(&mut self, path_of: impl Fn(u64) -> Option<P>) {
+        for (index, slot) in (self.first..).zip(&mut self.slots) {
+            if slot.stage == Stage::Later
+                && let Some(path) = path_of(index)
+            {
+                (slot.path, slot.stage) = (Some(path), Stage::Waiting);
+                self.later -= 1;
+                self.next_lookup = self.next_lookup.min(index);
+                self.frontier = self.frontier.min(index.max(self.taken));
+            }
+        }
+    }
+
+    /// The program has taken so many items in total. Those before the last taken one are consumed.
+    pub(crate) fn take(&mut self, taken: u64, reserve: &mut impl Reserve) {
+        for index in self.taken..taken {
+            while self.first < index
+                && let Some(consumed) = self.slots.pop_front()
+            {
+                self.first += 1;
+                self.release(consumed.held_bytes, reserve);
+            }
+            self.take_one(index, reserve);
+        }
+        self.taken = self.taken.max(taken);
+        if self.slots.is_empty() {
+            self.first = self.taken;
+        }
+        self.frontier = self.frontier.max(self.taken);
+        self.next_lookup = self.next_lookup.max(self.taken);
+    }
+
+    fn take_one(&mut self, index: u64, reserve: &mut impl Reserve) {
+        let is_checked = self.needs_path(index);
+        let Some(slot) = self.slot(index) else {
+            self.outcomes.not_started += 1;
+            return;
+        };
+        let (stage, held, place) = (slot.stage, slot.held_bytes, slot.place);
+        (slot.stage, slot.path) = (Stage::Done, None);
+        self.ahead -= u64::from(held > 0);
+        match stage {
+            Stage::Later => {
+                self.later -= 1;
+                self.outcomes.unchecked += 1;
+            }
+            Stage::Waiting if !is_checked => self.outcomes.unchecked += 1,
+            Stage::Waiting | Stage::Sized => self.outcomes.not_started += 1,
+            Stage::Ready => {
+                self.outcomes.not_started += 1;
+                self.ready.remove(&index);
+                self.sweep.remove(&(place, index));
+                self.release_slot(index, reserve);
+            }
+            Stage::LookingUp | Stage::Reading => self.outcomes.late += 1,
+            Stage::Done => {}
+        }
+    }
+
+    /// The next work. The caller reports its result.
+    pub(crate) fn next(&mut self, reserve: &mut impl Reserve) -> Option<Start<P>> {
+        self.admit(reserve);
+        let urgent = self.taken + (self.items_ahead() / 4).max(1);
+        let first_ready = self.ready.first().copied();
+        let lookup = self.next_waiting();
+        if let Some(index) = first_ready.filter(|index| *index < urgent) {
+            return self.start_reading(index);
+        }
+        if let Some(index) = lookup.filter(|index| *index < urgent) {
+            return self.start_lookup(index);
+        }
+        let next_in_sweep = self.sweep.range(self.head..).next().or_else(|| self.sweep.first()).copied();
+        match next_in_sweep {
+            Some((_, index)) => self.start_reading(index),
+            None => lookup.and_then(|index| self.start_lookup(index)),
+        }
+    }
+
+    /// Whether [`Self::next`] may have work.
+    pub(crate) fn has_more(&mut self, reserve: &mut impl Reserve) -> bool {
+        self.admit(reserve);
+        !self.ready.is_empty() || self.next_waiting().is_some()
+    }
+
+    /// The result of a lookup.
+    pub(crate) fn looked_up(&mut self, index: u64, found: Found) {
+        match found {
+            Found::Absent { .. } => self.check_all(),
+            Found::Cached | Found::Unreadable => self.check_fewer(),
+        }
+        let Some(slot) = self.slot(index).filter(|slot| slot.stage == Stage::LookingUp) else { return };
+        slot.stage = Stage::Done;
+        match found {
+            Found::Cached => self.outcomes.cached += 1,
+            Found::Unreadable => self.outcomes.unreadable += 1,
+            Found::Absent { bytes: 0, .. } => self.outcomes.requested += 1,
+            Found::Absent { bytes, place } => {
+                (slot.stage, slot.bytes, slot.place) = (Stage::Sized, bytes, place);
+                self.frontier = self.frontier.min(index);
+            }
+        }
+    }
+
+    /// So many bytes of an item were requested; `None`: the file cannot be read.
+    pub(crate) fn requested(&mut self, index: u64, bytes: Option<u64>) {
+        self.outcomes.requested_bytes += bytes.unwrap_or(0);
+        let Some(slot) = self.slot(index).filter(|slot| slot.stage == Stage::Reading) else { return };
+        slot.stage = Stage::Done;
+        match bytes {
+            Some(_) => self.outcomes.requested += 1,
+            None => self.outcomes.unreadable += 1,
+        }
+    }
+
+    fn slot(&mut self, index: u64) -> Option<&mut Slot<P>> {
+        let at = usize::try_from(index.checked_sub(self.first)?).ok()?;
+        self.slots.get_mut(at)
+    }
+
+    fn check_all(&mut self) {
+        self.cached_in_a_row = 0;
+        if self.stride > 1 {
+            self.stride = 1;
+            (self.next_lookup, self.frontier) = (self.taken, self.taken);
+        }
+    }
+
+    fn check_fewer(&mut self) {
+        self.cached_in_a_row = self.cached_in_a_row.saturating_add(1);
+        let is_due =
+            self.cached_in_a_row >= CACHED_IN_A_ROW && self.cached_in_a_row.is_multiple_of(CACHED_PER_DOUBLING);
+        if is_due && self.stride < LARGEST_STRIDE {
+            self.stride *= 2;
+        }
+    }
+
+    /// The first item that waits for its lookup, within the window of items.
+    fn next_waiting(&mut self) -> Option<u64> {
+        let end = self.end().min(self.taken.saturating_add(self.limits.items));
+        while self.next_lookup < end {
+            let index = self.next_lookup;
+            if self.needs_path(index) && self.slot(index).is_some_and(|slot| slot.stage == Stage::Waiting) {
+                return Some(index);
+            }
+            self.next_lookup = (index + 1).next_multiple_of(self.stride);
+        }
+        None
+    }
+
+    fn start_lookup(&mut self, index: u64) -> Option<Start<P>> {
+        let slot = self.slot(index)?;
+        slot.stage = Stage::LookingUp;
+        let path = slot.path.clone()?;
+        Some(Start { index, work: Work::LookUp, path })
+    }
+
+    fn start_reading(&mut self, index: u64) -> Option<Start<P>> {
+        let slot = self.slot(index)?;
+        slot.stage = Stage::Reading;
+        let (place, bytes, path) = (slot.place, slot.held_bytes, slot.path.take()?);
+        self.ready.remove(&index);
+        self.sweep.remove(&(place, index));
+        self.head = (place, index);
+        Some(Start { index, work: Work::ReadAhead { bytes }, path })
+    }
+
+    /// Admits sized items in their order while they fit, and one in any case.
+    fn admit(&mut self, reserve: &mut impl Reserve) {
+        if self.ahead == 0 {
+            // The item in use is being read: its pages are the program's. Without them the next item always fits.
+            self.release_slot(self.taken.wrapping_sub(1), reserve);
+        }
+        let is_half_empty = self.held_bytes <= self.limits.bytes / 2 && self.ahead <= self.limits.items / 2;
+        let window_end = self.taken.saturating_add(self.limits.items);
+        if self.ahead == 0 || is_half_empty {
+            (self.is_filling, self.batch_end) = (true, window_end);
+        }
+        let end = self.end().min(window_end).min(self.batch_end);
+        while self.is_filling && self.frontier < end && !self.is_lookup_missing() {
+            let index = self.frontier;
+            if self.slot(index).is_some_and(|slot| slot.stage == Stage::Sized) && !self.admit_one(index, reserve) {
+                self.is_filling = false;
+                return;
+            }
+            self.frontier += 1;
+        }
+    }
+
+    /// Whether the size of the next item to admit is not known, and will be.
+    fn is_lookup_missing(&self) -> bool {
+        if self.frontier >= self.taken.saturating_add(self.limits.items) {
+            return false;
+        }
+        let at = (self.frontier - self.first) as usize;
+        match self.slots.get(at).map(|slot| slot.stage) {
+            Some(Stage::LookingUp) => true,
+            Some(Stage::Waiting) => self.needs_path(self.frontier),
+            _ => false,
+        }
+    }
+
+    fn admit_one(&mut self, index: u64, reserve: &mut impl Reserve) -> bool {
+        // At most half: an item in use and the next one fit at the same time.
+        let most = (self.limits.bytes / 2).max(self.page_bytes);
+        let Some(slot) = self.slot(index) else { return true };
+        let (bytes, place) = (slot.bytes.min(most), slot.place);
+        let fits = self.held_bytes + bytes <= self.limits.bytes || self.ahead == 0;
+        if !fits || !reserve.take(bytes) {
+            return false;
+        }
+        let Some(slot) = self.slot(index) else { return true };
+        (slot.stage, slot.held_bytes) = (Stage::Ready, bytes);
+        self.held_bytes += bytes;
+        self.ahead += 1;
+        self.ready.insert(index);
+        self.sweep.insert((place, index));
+        true
+    }
+
+    fn release_slot(&mut self, index: u64, reserve: &mut impl Reserve) {
+        if let Some(slot) = self.slot(index) {
+            let bytes = std::mem::take(&mut slot.held_bytes);
+            self.release(bytes, reserve);
+        }
+    }
+
+    fn release(&mut self, bytes: u64, reserve: &mut impl Reserve) {
+        if bytes > 0 {
+            self.held_bytes -= bytes;
+            reserve.give_back(bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,306 @@
+//! Worker threads of one prefetcher, and the schedule that they share with it.
+//!
+//! ```text
+//!     program ──hand_over()──▶ Mutex<State>: Schedule, Share of the budget ◀──next work, results── workers
+//!             ──taken()─────▶ atomic count
+//!     program ◀── next hand-over at which count? ── atomic
+//! ```
+//!
+//! No system call is made while the lock is held, so that the program never waits for a disk. The threads are detached: a worker that waits for a
+//! server that does not answer ends when it is answered.
+
+use crate::window::{Found, Handed, Limits, Outcomes, Reserve, Schedule, Start, Work};
+use crate::{Item, lookup::Files};
+use ahead_stream::{Budget, Share};
+use ahead_sys::signals::{SignalFd, SignalSet};
+use ahead_sys::{fork_count, machine};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+/// Workers, if the program gives no number. Data loaders use up to 16 threads; a device of a cloud answers that many small reads at once.
+const DEFAULT_WORKERS: usize = 16;
+
+/// Stack of a worker, bytes: the deepest call reads a file of sysfs.
+const STACK_BYTES: usize = 256 << 10;
+
+/// Signals that a thread raises itself by a fault; blocking them would end the process.
+const OWN_SIGNALS: [i32; 7] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGABRT, libc::SIGSYS];
+
+/// Number of the highest signal (signal(7)).
+const LAST_SIGNAL: i32 = 64;
+
+/// Workers and schedule.
+pub(crate) struct Pool {
+    state: Mutex<State>,
+    work: Condvar,
+    taken: AtomicU64,
+    hand_over_at: AtomicU64,
+    /// [`fork_count::fork_count`] of the process that the threads belong to.
+    process: u32,
+    largest_workers: usize,
+}
+
+struct State {
+    schedule: Schedule<Arc<Item>>,
+    /// `None` before the first hand-over and after the end.
+    share: Option<Share>,
+    workers: usize,
+    idle: usize,
+    /// Workers that may be waiting for a disk or a server.
+    blocked: usize,
+    is_closed: bool,
+}
+
+impl Reserve for Share {
+    fn take(&mut self, bytes: u64) -> bool {
+        Share::take(self, bytes)
+    }
+
+    fn give_back(&mut self, bytes: u64) {
+        Share::give_back(self, bytes);
+    }
+}
+
+impl Pool {
+    /// A pool for items from index `taken` on, without threads.
+    pub(crate) fn new(taken: u64, threads: usize) -> Arc<Pool> {
+        let state = State {
+            schedule: Schedule::new(taken, machine::page_size()),
+            share: None,
+            workers: 0,
+            idle: 0,
+            blocked: 0,
+            is_closed: false,
+        };
+        Arc::new(Pool {
+            state: Mutex::new(state),
+            work: Condvar::new(),
+            taken: AtomicU64::new(taken),
+            hand_over_at: AtomicU64::new(0),
+            process: fork_count::fork_count(),
+            largest_workers: if threads == 0 { DEFAULT_WORKERS } else { threads },
+        })
+    }
+
+    /// Whether the threads belong to this process, and not to its parent.
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.process == fork_count::fork_count()
+    }
+
+    /// The program has taken so many items. Returns whether items are to be handed over.
+    pub(crate) fn set_taken(&self, taken: u64) -> bool {
+        self.taken.store(taken, Ordering::SeqCst);
+        taken >= self.hand_over_at.load(Ordering::SeqCst)
+    }
+
+    /// Hands the items before index `end` over that were not. Returns how many are worth handing over next time.
+    pub(crate) fn hand_over<'a>(
+        self: &Arc<Self>,
+        budget: &Budget,
+        limits: Limits,
+        end: u64,
+        item_at: impl Fn(u64) -> Option<&'a Item>,
+    ) -> u64 {
+        let mut state = self.lock();
+        if state.is_closed {
+            return 0;
+        }
+        let State { schedule, share, .. } = &mut *state;
+        let share = share.get_or_insert_with(|| budget.register());
+        schedule.take(self.taken.load(Ordering::SeqCst), share);
+        schedule.set_limits(Limits { bytes: limits.bytes.min(share.limit_bytes()), ..limits });
+        let path_of = |index| item_at(index).map(|item| Arc::new(item.clone()));
+        if schedule.needs_later_paths() {
+            schedule.add_later_paths(path_of);
+        }
+        for index in schedule.end()..end {
+            schedule.push(match item_at(index) {
+                None => Handed::NoFile,
+                Some(item) if schedule.needs_path(index) => Handed::Path(Arc::new(item.clone())),
+                Some(_) => Handed::Later,
+            });
+        }
+        let has_more = schedule.has_more(share);
+        let look_ahead = schedule.look_ahead();
+        self.hand_over_at.store(schedule.next_hand_over(), Ordering::SeqCst);
+        if has_more && (state.idle > 0 || state.blocked == state.workers) {
+            self.call_worker(state);
+        }
+        look_ahead
+    }
+
+    /// Outcomes of the items so far.
+    pub(crate) fn outcomes(&self) -> Outcomes {
+        let mut state = self.lock();
+        self.count_taken(&mut state);
+        state.schedule.outcomes()
+    }
+
+    /// Ends the workers and gives the budget back, without waiting for either.
+    pub(crate) fn close(&self) {
+        // A thread of the parent may have held the lock during the fork. In the child the share holds nothing of the budget.
+        if !self.is_of_this_process() {
+            return;
+        }
+        let mut state = self.lock();
+        state.is_closed = true;
+        self.count_taken(&mut state);
+        let share = state.share.take();
+        drop(state);
+        drop(share);
+        self.work.notify_all();
+    }
+
+    fn count_taken(&self, state: &mut State) {
+        let State { schedule, share, .. } = state;
+        if let Some(share) = share {
+            schedule.take(self.taken.load(Ordering::SeqCst), share);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes an idle worker, or starts one.
+    fn call_worker(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+        if state.idle > 0 {
+            drop(state);
+            self.work.notify_one();
+            return;
+        }
+        if state.workers >= self.largest_workers {
+            return;
+        }
+        state.workers += 1;
+        drop(state);
+        let pool = Arc::clone(self);
+        let builder = thread::Builder::new().name("ahead-prefetch".into()).stack_size(STACK_BYTES);
+        if builder.spawn(move || pool.run()).is_err() {
+            // Without threads nothing is read ahead; the program reads its items itself.
+            self.lock().workers -= 1;
+        }
+    }
+
+    /// A worker.
+    fn run(self: Arc<Self>) {
+        block_signals();
+        let mut files = Files::default();
+        let mut state = self.lock();
+        while !state.is_closed {
+            let Some(start) = self.next_work(&mut state) else {
+                state.idle += 1;
+                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state.idle -= 1;
+                continue;
+            };
+            drop(state);
+            let result = self.perform(&start, &mut files);
+            state = self.lock();
+            state.blocked -= usize::from(result.was_blocked());
+            match result {
+                Done::LookedUp { found, .. } => state.schedule.looked_up(start.index, found),
+                Done::Requested(bytes) => state.schedule.requested(start.index, bytes),
+            }
+        }
+    }
+
+    fn next_work(&self, state: &mut State) -> Option<Start<Arc<Item>>> {
+        let State { schedule, share, .. } = state;
+        let share = share.as_mut()?;
+        let mut taken = self.taken.load(Ordering::SeqCst);
+        loop {
+            schedule.take(taken, share);
+            let start = schedule.next(share);
+            let hand_over_at = schedule.next_hand_over();
+            self.hand_over_at.store(hand_over_at, Ordering::SeqCst);
+            // Either the program sees the new count for its next hand-over, or this thread sees the items that the program has taken since.
+            let before = std::mem::replace(&mut taken, self.taken.load(Ordering::SeqCst));
+            if start.is_some() || taken == before || taken < hand_over_at {
+                return start;
+            }
+        }
+    }
+
+    fn perform(self: &Arc<Self>, start: &Start<Arc<Item>>, files: &mut Files) -> Done {
+        match start.work {
+            Work::LookUp => {
+                let mut was_blocked = false;
+                let found = files.look_up(&start.path, || {
+                    was_blocked = true;
+                    self.about_to_block();
+                });
+                Done::LookedUp { found, was_blocked }
+            }
+            Work::ReadAhead { bytes } => {
+                self.about_to_block();
+                // The item in use is still worth it, a consumed one is not.
+                let goes_on = || self.taken.load(Ordering::SeqCst) <= start.index + 1;
+                Done::Requested(files.read_ahead(&start.path, bytes, goes_on))
+            }
+        }
+    }
+
+    /// The calling worker may wait: another one takes over if there is more to do.
+    fn about_to_block(self: &Arc<Self>) {
+        let mut state = self.lock();
+        state.blocked += 1;
+        let State { schedule, share, .. } = &mut *state;
+        if share.as_mut().is_some_and(|share| schedule.has_more(share)) {
+            self.call_worker(state);
+        }
+    }
+}
+
+enum Done {
+    LookedUp { found: Found, was_blocked: bool },
+    Requested(Option<u64>),
+}
+
+impl Done {
+    fn was_blocked(&self) -> bool {
+        match self {
+            Done::LookedUp { was_blocked, .. } => *was_blocked,
+            Done::Requested(_) => true,
+        }
+    }
+}
+
+/// Handlers of the program run in its own threads.
+fn block_signals() {
+    let signals = (1..=LAST_SIGNAL).filter(|signal| !OWN_SIGNALS.contains(signal));
+    // Without a free descriptor the signals stay unblocked, which is allowed.
+    let _ = SignalFd::block(&SignalSet::of(signals));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Pool {
+        /// The pool of a parent process as its child of fork sees it, at worst: a thread that does not exist holds the lock.
+        pub(crate) fn of_parent(taken: u64) -> Arc<Pool> {
+            let mut pool = Arc::into_inner(Pool::new(taken, 1)).unwrap();
+            pool.process = pool.process.wrapping_sub(1);
+            std::mem::forget(pool.lock());
+            Arc::new(pool)
+        }
+    }
+
+    #[test]
+    fn idle_workers_end_when_the_pool_is_closed() {
+        let pool = Pool::new(0, 3);
+        let items: Vec<Item> = (0..50).map(|n| format!("/absent/{n}").as_str().into()).collect();
+        let limits = Limits { items: 4096, bytes: 1 << 20 };
+        pool.set_taken(1);
+        pool.hand_over(&Budget::new(1 << 20), limits, 50, |index| items.get(index as usize));
+        pool.close();
+        assert_eq!(pool.hand_over(&Budget::new(1), limits, 60, |_| None), 0);
+        // A worker holds a reference as long as it runs.
+        while Arc::strong_count(&pool) > 1 {
+            thread::yield_now();
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Direct reads in flight: in an io_uring of the reader, or in the threads of the process where io_uring is refused.
+
+use crate::page_cache::retry;
+use crate::pool::Pool;
+use ahead_model::DeviceNumber;
+use ahead_sys::direct::AlignedBuffer;
+use ahead_sys::ring::{Completion, Ring};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+/// Reads of one reader in flight: 16 MiB, the largest distance, in the smallest chunks of a reader that waits are more; devices gain little from
+/// more than 32.
+const RING_DEPTH: u32 = 32;
+
+/// Reads of one reader in flight in threads: as many as the pool runs for one device, twice.
+const THREAD_DEPTH: usize = 4;
+
+#[derive(Debug)]
+enum Executor {
+    NotStarted,
+    Ring(Box<Ring>),
+    Threads(ThreadReads),
+}
+
+/// The reads of one reader.
+#[derive(Debug)]
+pub(crate) struct DirectReads {
+    device: DeviceNumber,
+    executor: Executor,
+    may_use_io_uring: bool,
+}
+
+impl DirectReads {
+    pub fn new(device: DeviceNumber, may_use_io_uring: bool) -> DirectReads {
+        DirectReads { device, executor: Executor::NotStarted, may_use_io_uring }
+    }
+
+    /// Whether another read can be started.
+    pub fn has_room(&self) -> bool {
+        match &self.executor {
+            Executor::NotStarted => true,
+            Executor::Ring(ring) => ring.has_room(),
+            Executor::Threads(reads) => reads.in_flight < THREAD_DEPTH,
+        }
+    }
+
+    /// Starts a read. Returns the buffer if there is no room, or with the error if the kernel refused it.
+    pub fn start(
+        &mut self,
+        file: &Arc<File>,
+        offset: u64,
+        length: usize,
+        buffer: AlignedBuffer,
+        token: u64,
+    ) -> Result<(), (AlignedBuffer, Option<io::Error>)> {
+        if matches!(self.executor, Executor::NotStarted) {
+            self.executor = executor(self.device, self.may_use_io_uring);
+        }
+        match &mut self.executor {
+            Executor::Ring(ring) => ring.read(file, offset, length, buffer, token).map_err(|(buffer, error)| {
+                (
+                    buffer,
+                    error.map(|error| {
+                        error.raw_os_error().map_or(io::ErrorKind::Other.into(), io::Error::from_raw_os_error)
+                    }),
+                )
+            }),
+            Executor::Threads(reads) if reads.in_flight < THREAD_DEPTH => {
+                reads.start(file.clone(), offset, length, buffer, token);
+                Ok(())
+            }
+            _ => Err((buffer, None)),
+        }
+    }
+
+    /// Takes completed reads. `waits`: at least one, if any is in flight.
+    pub fn completed(&mut self, waits: bool) -> Vec<Completion> {
+        match &mut self.executor {
+            Executor::NotStarted => Vec::new(),
+            Executor::Ring(ring) if waits => ring.wait().unwrap_or_else(|error| {
+                // The next call tries again; io_uring_enter(2) fails to wait only without memory.
+                tracing::debug!("{error}");
+                Vec::new()
+            }),
+            Executor::Ring(ring) => ring.completions(),
+            Executor::Threads(reads) => reads.completed(waits),
+        }
+    }
+
+    /// In a child of fork(2): the reads are the parent's.
+    pub fn forget(&mut self) {
+        if let Executor::Threads(reads) = std::mem::replace(&mut self.executor, Executor::NotStarted) {
+            // Its locks may be held by threads that do not exist in this process.
+            std::mem::forget(reads);
+        }
+    }
+}
+
+fn executor(device: DeviceNumber, may_use_io_uring: bool) -> Executor {
+    let ring = may_use_io_uring.then(|| Ring::new(RING_DEPTH));
+    match ring {
+        Some(Ok(ring)) => Executor::Ring(Box::new(ring)),
+        refused => {
+            if let Some(Err(error)) = refused {
+                tracing::debug!("{error}");
+            }
+            Executor::Threads(ThreadReads::new(device))
+        }
+    }
+}
+
+/// Reads in threads of the pool.
+#[derive(Debug)]
+struct ThreadReads {
+    device: DeviceNumber,
+    sender: Sender<Completion>,
+    receiver: Receiver<Completion>,
+    in_flight: usize,
+    /// The reader is gone: reads that have not begun are not made.
+    is_cancelled: Arc<AtomicBool>,
+}
+
+impl ThreadReads {
+    fn new(device: DeviceNumber) -> ThreadReads {
+        let (sender, receiver) = channel();
+        ThreadReads { device, sender, receiver, in_flight: 0, is_cancelled: Arc::default() }
+    }
+
+    fn start(&mut self, file: Arc<File>, offset: u64, length: usize, mut buffer: AlignedBuffer, token: u64) {
+        let (sender, is_cancelled) = (self.sender.clone(), self.is_cancelled.clone());
+        self.in_flight += 1;
+        let read = move || {
+            if is_cancelled.load(Ordering::Relaxed) {
+                return;
+            }
+            let bytes = &mut buffer.bytes()[..length];
+            let result = retry(|| file.read_at(bytes, offset));
+            // An error: the reader is gone.
+            let _ = sender.send(Completion { token, result, buffer: Some(buffer) });
+        };
+        Pool::global().run(self.device, Box::new(read));
+    }
+
+    fn completed(&mut self, waits: bool) -> Vec<Completion> {
+        let mut done = Vec::new();
+        if waits && self.in_flight > 0 {
+            done.extend(self.receiver.recv());
+        }
+        done.extend(self.receiver.try_iter());
+        self.in_flight -= done.len();
+        done
+    }
+}
+
+impl Drop for ThreadReads {
+    fn drop(&mut self) {
+        self.is_cancelled.store(true, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,122 @@
+//! Whether this process was forked from one that used the library.
+//!
+//! Threads, rings and locks of the parent do not exist in the child, or are the parent's. State that belongs to a process keeps the count of its
+//! creation, and is made anew when the count differs.
+
+#![allow(unsafe_code)]
+
+use std::ptr;
+use std::sync::Once;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
+/// Grows by one in each child that fork(2) makes after the first call. A child made by a raw clone(2) is not seen.
+pub fn fork_count() -> u32 {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the handler only changes an atomic number, which is allowed between fork and exec. It fails only without memory: then the
+        // count stays 0.
+        unsafe { libc::pthread_atfork(None, None, Some(count)) };
+    });
+    COUNT.load(Ordering::Relaxed)
+}
+
+extern "C" fn count() {
+    COUNT.fetch_add(1, Ordering::Relaxed);
+}
+
+/// A value of this process, made at its first use, and made anew in a child of fork(2): the child never touches the parent's value, whose
+/// locks may be held for ever.
+///
+/// Values are never freed: one for each generation of processes.
+pub struct PerProcess<T: 'static> {
+    current: AtomicPtr<(u32, T)>,
+}
+
+impl<T: Send + Sync> PerProcess<T> {
+    /// No value yet.
+    pub const fn new() -> PerProcess<T> {
+        PerProcess { current: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// The value of this process. If two threads make it at the same time, one value is dropped.
+    pub fn get(&self, make: impl FnOnce() -> T) -> &'static T {
+        let count = fork_count();
+        let mut seen = self.current.load(Ordering::Acquire);
+        if let Some(value) = value_of(seen, count) {
+            return value;
+        }
+        let made = Box::into_raw(Box::new((count, make())));
+        loop {
+            match self.current.compare_exchange(seen, made, Ordering::AcqRel, Ordering::Acquire) {
+                // SAFETY: it was made above, is never freed from now on, and only shared references to it exist.
+                Ok(_) => return unsafe { &(*made).1 },
+                Err(other) => seen = other,
+            }
+            if let Some(value) = value_of(seen, count) {
+                // SAFETY: it was made above by `into_raw`, and nothing else refers to it.
+                drop(unsafe { Box::from_raw(made) });
+                return value;
+            }
+        }
+    }
+}
+
+impl<T: Send + Sync> Default for PerProcess<T> {
+    fn default() -> PerProcess<T> {
+        PerProcess::new()
+    }
+}
+
+impl<T> std::fmt::Debug for PerProcess<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PerProcess").finish_non_exhaustive()
+    }
+}
+
+/// The value behind the pointer, if the process with this count made it.
+fn value_of<T>(at: *mut (u32, T), count: u32) -> Option<&'static T> {
+    // SAFETY: null, or a value that `get` has published and that is never freed; only shared references to it exist.
+    let (of, value) = unsafe { at.as_ref() }?;
+    (*of == count).then_some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn child_counts_one_more() {
+        let before = fork_count();
+        // SAFETY: the child only reads an atomic number and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(i32::from(fork_count() != before + 1)) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for the child made above.
+        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert_eq!((status, fork_count()), (0, before));
+    }
+
+    #[test]
+    fn value_is_made_once_in_each_process() {
+        static VALUE: PerProcess<u32> = PerProcess::new();
+        let threads: Vec<_> = (0..8).map(|n| std::thread::spawn(move || *VALUE.get(|| n))).collect();
+        let values: Vec<u32> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+        let value = *VALUE.get(|| 99);
+        assert!(value < 8 && values.iter().all(|other| *other == value));
+        // SAFETY: the child makes a value, which takes no lock, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(i32::from(*VALUE.get(|| 99) != 99)) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for the child made above.
+        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert_eq!((status, *VALUE.get(|| 99)), (0, value));
+    }
+}
