@@ -160,7 +160,7 @@ class Direct:
         if not self.has_fio:
             return self.dd(place, paths)
         if place.model not in self.best:
-            rates = {setting: self.fio(place, paths[:1], setting, size_bytes=self.ATTEMPT_BYTES) for setting in self.SETTINGS}
+            rates = {setting: self.fio(place, paths, setting, size_bytes=self.ATTEMPT_BYTES) for setting in self.SETTINGS}
             self.best[place.model] = max(rates, key=rates.get)
             size, depth = self.best[place.model]
             say(f"{place.model}: direct reads are fastest with {size}, depth {depth}: {rates[size, depth] / 1e6:.1f} MB/s")

@@ -81,8 +81,9 @@ def main():
     parser.add_argument("--own-directory", default="/var/tmp", type=pathlib.Path)
     parser.add_argument("--out", default=ROOT / "bench/results/library.json", type=pathlib.Path)
     options = parser.parse_args()
-    # On SIGTERM the disks are detached, too.
+    # On both signals the disks are detached and the files removed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
     if os.geteuid() != 0:
         unavailable("it needs root (emulated disks, dropping caches)")
     ahead = os.environ.get("AHEAD", str(ROOT / "target/release/ahead"))

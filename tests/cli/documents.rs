@@ -107,7 +107,7 @@ fn account_of_a_prefetch_has_no_keys_of_a_comparison() {
         .to_owned()
         + r#""already_resident_bytes":0,"residency_unknown_bytes":0,"lookups":0,"stale_files":0,"stale_bytes":0,"failed_bytes":0,"unreadable_bytes":0,"#
         + r#""first_failure":null,"skipped":{},"looked_warm":false,"devices":[],"head_start_us":0,"submitted_us":0,"#
-        + r#""arrived_us":null}"#;
+        + r#""arrived_us":null,"program_us":null}"#;
     assert_eq!(json, expected);
     assert_eq!(serde_json::from_str::<Account>(&json).unwrap(), account);
 }

@@ -405,7 +405,9 @@ fn undo_after_files_were_renamed_written_or_deleted() {
     fs::remove_file(&files[3]).unwrap();
     let undone = disk.pack(&["--undo"]);
     assert_eq!(undone["file_systems"][0]["state"], "undone", "{undone}");
-    assert_eq!(undone["file_systems"][0]["elsewhere_bytes"], 53_248);
+    // The deleted file, and at most the new file's block and one of its directory: they may have been written to old places.
+    let elsewhere_bytes = undone["file_systems"][0]["elsewhere_bytes"].as_u64().unwrap();
+    assert!((53_248..=53_248 + 2 * PAGE).contains(&elsewhere_bytes), "{undone}");
     assert_eq!(places(&renamed), before[&files[1]]);
     assert_eq!(places(&files[2]), before[&files[2]]);
     disk.evict(&[files[2].clone(), renamed.clone()]);
@@ -418,8 +420,11 @@ fn undo_after_files_were_renamed_written_or_deleted() {
 fn stopped_at(disk: &Disk, files: &[PathBuf], index: usize, signal: rustix::process::Signal) -> Output {
     let before = places(&files[index]);
     let child = disk.command(&[]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Before other programs: on a busy machine the pack would end before its progress is seen.
+    let _ = rustix::process::setpriority_process(None, -19);
     wait_until("the exchange", || places(&files[index]) != before || child.try_wait_ended());
     let _ = rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal);
+    let _ = rustix::process::setpriority_process(None, 0);
     child.wait_with_output().unwrap()
 }
 

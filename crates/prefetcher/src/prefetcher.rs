@@ -150,6 +150,10 @@ impl<T> Prefetcher<T> {
         let limits = self.limits();
         self.look_ahead = self.look_ahead.max(FIRST_LOOK_AHEAD).min(limits.items as usize);
         self.pull();
+        // The source may have forked.
+        if !self.pool.is_of_this_process() {
+            self.renew_pool();
+        }
         let (taken, buffer, item_of) = (self.taken, &self.buffer, self.item_of);
         let item_at = |index: u64| buffer.get((index - taken) as usize).and_then(item_of);
         let end = taken + buffer.len() as u64;

@@ -9,6 +9,7 @@
 //! ```
 
 use crate::errors::unsupported;
+use crate::space::Space;
 use ahead_stream::{Counters, Reader, ReaderOptions};
 use pyo3::prelude::*;
 use std::fs::File;
@@ -40,6 +41,8 @@ pub struct OpenFile {
     refill_bytes: usize,
     /// An error behind bytes that were delivered. The next read raises it.
     error: Option<io::Error>,
+    /// Where the last read that was shorter than asked for ended: at the end of the file, at that time.
+    end: Option<u64>,
 }
 
 impl OpenFile {
@@ -56,7 +59,15 @@ impl OpenFile {
             Source::Order(file)
         };
         let buffer = Vec::new();
-        Ok(OpenFile { source, position: 0, buffer, consumed: 0, refill_bytes: FIRST_REFILL_BYTES, error: None })
+        Ok(OpenFile {
+            source,
+            position: 0,
+            buffer,
+            consumed: 0,
+            refill_bytes: FIRST_REFILL_BYTES,
+            error: None,
+            end: None,
+        })
     }
 
     /// Counters of the read-ahead; zero for a source without.
@@ -109,6 +120,16 @@ impl OpenFile {
         self.position += bytes as u64;
     }
 
+    /// Whether the last read from the file has seen that it ends here.
+    pub fn has_seen_end(&self) -> bool {
+        self.end == Some(self.position)
+    }
+
+    /// Forgets where the file ended: it may have grown.
+    pub fn forget_end(&mut self) {
+        self.end = None;
+    }
+
     /// Length of the file now, bytes. `None`: the source has none.
     pub fn length(&mut self) -> io::Result<Option<u64>> {
         match &mut self.source {
@@ -138,7 +159,11 @@ impl OpenFile {
             return Err(error);
         }
         let bytes = match &mut self.source {
-            Source::Offsets(reader) => reader.read_at(out, self.position)?,
+            Source::Offsets(reader) => {
+                let bytes = reader.read_at(out, self.position)?;
+                self.end = Some(self.position + bytes as u64).filter(|_| bytes < out.len());
+                bytes
+            }
             Source::Order(file) => file.read(out)?,
         };
         Ok(bytes)
@@ -175,23 +200,34 @@ impl OpenFile {
         self.error = Some(error);
     }
 
-    /// Reads until `out` is full, or to the end. Blocks without the GIL; signals are handled in between.
+    /// Reads until the space is full, or to the end. Blocks without the GIL; signals are handled in between.
     ///
     /// An error behind some bytes is raised by the next read: those bytes are delivered first.
-    pub fn fill(&mut self, py: Python<'_>, out: &mut [u8]) -> PyResult<io::Result<usize>> {
-        let mut filled = self.take(out);
-        while filled < out.len() {
-            match uninterrupted(py, || self.read_once(&mut out[filled..]))? {
-                Ok(0) => break,
-                Ok(bytes) => filled += bytes,
-                Err(error) if filled == 0 => return Ok(Err(error)),
-                Err(error) => {
-                    self.delay(error);
-                    break;
-                }
+    pub fn fill(&mut self, py: Python<'_>, space: &mut Space<'_>) -> PyResult<io::Result<()>> {
+        while !space.is_full() && !self.available().is_empty() {
+            let bytes = self.take(space.part());
+            space.fill(bytes);
+        }
+        if space.is_full() {
+            return Ok(Ok(()));
+        }
+        match uninterrupted(py, || self.fill_from_source(space))? {
+            Err(error) if space.filled() > 0 => {
+                self.delay(error);
+                Ok(Ok(()))
+            }
+            result => Ok(result),
+        }
+    }
+
+    fn fill_from_source(&mut self, space: &mut Space<'_>) -> io::Result<()> {
+        while !space.is_full() {
+            match self.read_once(space.part())? {
+                0 => break,
+                bytes => space.fill(bytes),
             }
         }
-        Ok(Ok(filled))
+        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 //! ```text
 //!     Python   ahead.open()        ahead.Prefetcher()     ahead.advise()
 //!                  │                    │                     │
-//!     here      reader, file         prefetcher, items     advise           arguments, errors, counters
+//!     here      reader, file, space  prefetcher, items     advise           arguments, errors, counters
 //!                  │                    │                     │             lock: threads, signals, fork
 //!     Rust      ahead_stream         ahead_prefetcher      ahead_advise
 //! ```
@@ -24,6 +24,7 @@ mod items;
 mod lock;
 mod prefetcher;
 mod reader;
+mod space;
 
 /// The extension module.
 #[pyo3::pymodule]

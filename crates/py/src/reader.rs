@@ -5,6 +5,7 @@ use crate::counters;
 use crate::errors::os_error;
 use crate::file::{OpenFile, target, uninterrupted};
 use crate::lock::{Exclusive, Guard};
+use crate::space::{Space, new_bytes};
 use ahead_stream::{Counters, ReaderOptions};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::PyValueError;
@@ -112,16 +113,12 @@ impl Reader {
             file.consume(size);
             return Ok(bytes);
         }
-        let mut filled = 0;
-        let bytes = PyBytes::new_with(py, size, |out| {
-            filled = self.named(py, file.fill(py, out)?)?;
-            Ok(())
-        })?;
-        Ok(if filled < size { PyBytes::new(py, &bytes.as_bytes()[..filled]) } else { bytes })
+        new_bytes(py, size, |space| self.named(py, file.fill(py, space)?))
     }
 
     /// `read()`: to the end, but at most `limit` bytes. The length of the file is a guess: it may change, and those in /proc have none.
     fn read_to_end<'py>(&self, py: Python<'py>, file: &mut OpenFile, limit: usize) -> PyResult<Bound<'py, PyBytes>> {
+        file.forget_end();
         let length = self.named(py, py.detach(|| file.length()))?.unwrap_or(0);
         let expected = usize::try_from(length.saturating_sub(file.position())).unwrap_or(usize::MAX).min(limit);
         let first = self.read_exactly(py, file, expected)?;
@@ -135,7 +132,9 @@ impl Reader {
             let start = all.len();
             let wanted = part_bytes.min(limit - start);
             all.resize(start + wanted, 0);
-            let filled = self.named(py, file.fill(py, &mut all[start..])?)?;
+            let mut space = Space::new(&mut all[start..]);
+            self.named(py, file.fill(py, &mut space)?)?;
+            let filled = space.filled();
             all.truncate(start + filled);
             if filled < wanted || all.len() == limit {
                 return Ok(PyBytes::new(py, &all));
@@ -146,8 +145,8 @@ impl Reader {
 
     /// Whether no byte follows. An error is left for the next read.
     fn is_at_end(&self, py: Python<'_>, file: &mut OpenFile) -> PyResult<bool> {
-        if !file.available().is_empty() {
-            return Ok(false);
+        if !file.available().is_empty() || file.has_seen_end() {
+            return Ok(file.available().is_empty());
         }
         match uninterrupted(py, || file.refill())? {
             Ok(has_more) => Ok(!has_more),
@@ -164,7 +163,7 @@ impl Reader {
         loop {
             let available = file.available();
             let available = &available[..available.len().min(limit - before.len())];
-            let end = available.iter().position(|byte| *byte == b'\n');
+            let end = memchr::memchr(b'\n', available);
             let part = end.map_or(available, |at| &available[..=at]);
             let is_complete = end.is_some() || before.len() + part.len() == limit;
             let bytes = part.len();
@@ -226,8 +225,9 @@ impl Reader {
     fn readinto(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>) -> PyResult<usize> {
         let mut memory = Writable::new("readinto() buffer", buffer)?;
         let mut state = self.state.enter(py)?;
-        let result = state.file()?.fill(py, memory.bytes())?;
-        self.named(py, result)
+        let mut space = Space::new(memory.bytes());
+        self.named(py, state.file()?.fill(py, &mut space)?)?;
+        Ok(space.filled())
     }
 
     /// Reads into a writable buffer with at most one read of the file; returns the number of bytes.

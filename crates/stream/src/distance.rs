@@ -15,7 +15,8 @@
 /// First request, bytes: the kernel's default window, which costs a disk at most a few milliseconds.
 pub const FIRST_PIECE_BYTES: u64 = 128 << 10;
 
-/// Largest request, bytes: on a rotating disk (8 ms for an access, 150 MB/s) 1 MiB has 47 % of the bandwidth, and many readers take turns.
+/// Largest request of a reader that does not wait, bytes: on a rotating disk (8 ms for an access, 150 MB/s) 1 MiB has 47 % of the bandwidth. One that
+/// waits has requests of half its distance: where several readers take turns, 7 MiB have 85 % of the bandwidth.
 pub const LARGEST_PIECE_BYTES: u64 = 1 << 20;
 
 /// Distance without waits, in pieces: one is read while the program uses the other, as O'Connor and Tracy's 2n pages (2000).
@@ -65,7 +66,8 @@ impl Distance {
 
     /// The reader has used all of a request: the next ones are longer. So a reader that stops soon has not caused much.
     pub fn passed(&mut self) {
-        self.piece_bytes = (2 * self.piece_bytes).min(LARGEST_PIECE_BYTES).min(self.limit_bytes);
+        let largest_bytes = LARGEST_PIECE_BYTES.max(self.distance_bytes / LEAST_PIECES);
+        self.piece_bytes = (2 * self.piece_bytes).min(largest_bytes).min(self.limit_bytes);
         self.distance_bytes = self.distance_bytes.max((LEAST_PIECES * self.piece_bytes).min(self.limit_bytes));
     }
 
@@ -107,7 +109,9 @@ mod tests {
         distance.waited();
         assert_eq!((distance.piece_bytes(), distance.bytes()), (1 << 20, 4 << 20));
         (0..10).for_each(|_| distance.waited());
-        assert_eq!(distance.bytes(), 16 << 20);
+        assert_eq!((distance.piece_bytes(), distance.bytes()), (1 << 20, 16 << 20));
+        (0..10).for_each(|_| distance.requested());
+        assert_eq!((distance.piece_bytes(), distance.bytes()), (8 << 20, 16 << 20));
     }
 
     #[test]

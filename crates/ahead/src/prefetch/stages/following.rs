@@ -56,6 +56,7 @@ impl Fetch {
                 }
                 if is_first || last_read.elapsed() >= STANDBY {
                     self.notice_spin_up(&job, follower, goes_on);
+                    follower.publish(shared);
                 }
                 is_first &= !is_ahead;
                 let job = Arc::new(job);
