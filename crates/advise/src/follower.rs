@@ -1,7 +1,7 @@
 //! Follows one reader, and requests the groups before it. Belongs to the helper thread.
 //!
 //! ```text
-//!     told, or found by mapped pages ──▶ Groups: front ──▶ is the page at the front absent?  a wait
+//!     reported, or found by mapped pages ──▶ Groups: front ──▶ is the page at the front absent?  a wait
 //!                                                     ├──▶ the rest of the group: absent pages are requested again
 //!                                                     └──▶ groups that are due: cached, or requested
 //! ```
@@ -91,8 +91,8 @@ impl Follower {
     pub fn look(&mut self, pagemap: Option<&Pagemap>) -> Result<Duration> {
         let (began, cpu) = (Instant::now(), thread_time());
         let before = self.groups.front();
-        match (self.region.told(), pagemap) {
-            (Some(offset), pagemap) => self.follow_told(offset, pagemap)?,
+        match (self.region.reported(), pagemap) {
+            (Some(offset), pagemap) => self.follow_reported(offset, pagemap)?,
             (None, Some(pagemap)) => self.follow_mapped(pagemap)?,
             (None, None) => {}
         }
@@ -113,7 +113,7 @@ impl Follower {
         Ok(self.pace.next(self.groups.ahead(), cost))
     }
 
-    fn follow_told(&mut self, offset: u64, pagemap: Option<&Pagemap>) -> Result<()> {
+    fn follow_reported(&mut self, offset: u64, pagemap: Option<&Pagemap>) -> Result<()> {
         let is_first = !std::mem::replace(&mut self.has_started, true);
         match self.route.unit_at(offset) {
             Some(unit) if !(is_first && self.route.has_unknown_origin()) => self.groups.moved(unit),

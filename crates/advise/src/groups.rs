@@ -42,7 +42,7 @@ pub struct Groups {
     sizes: Sizes,
     /// The first unit that the reader has not reached.
     front: u64,
-    /// Where the reader began, or began anew.
+    /// Where the reader began, or began again.
     start: u64,
     /// End of the requests.
     requested: u64,

@@ -8,7 +8,7 @@
 //!     program   touches pages of the mapping ───▶  ■■■■■■■■■■■■■■■■□□□□□□□□□□□□□□□□
 //!                                                          group g │    group g+1
 //!     helper    sees which pages are mapped (pagemap),             ╰▶ madvise(MADV_WILLNEED)
-//!     thread    or is told by `progress`
+//!     thread    or is reported by `progress`
 //!     kernel    its own read-ahead is off for the mapping (MADV_RANDOM) until the value is dropped
 //! ```
 //!

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use std::time::Duration;
 
-/// No progress was told.
+/// No progress was reported.
 const NOTHING: usize = usize::MAX;
 
 /// What the helper thread has done for a region.
@@ -40,11 +40,11 @@ pub struct Region {
     /// Page size, bytes.
     pub page: usize,
     is_stopped: AtomicBool,
-    told: AtomicUsize,
-    /// Number of the group that progress was told in, and the bytes of a group.
-    told_group: AtomicUsize,
+    reported: AtomicUsize,
+    /// Number of the group that progress was reported in, and the bytes of a group.
+    reported_group: AtomicUsize,
     group_bytes: AtomicUsize,
-    was_told: AtomicBool,
+    was_reported: AtomicBool,
     helper: OnceLock<Arc<OnceLock<Thread>>>,
     counts: Counts,
 }
@@ -60,10 +60,10 @@ impl Region {
             reports_residency: areas.iter().all(Area::reports_residency),
             page: machine::page_size() as usize,
             is_stopped: AtomicBool::new(false),
-            told: AtomicUsize::new(NOTHING),
-            told_group: AtomicUsize::new(NOTHING),
+            reported: AtomicUsize::new(NOTHING),
+            reported_group: AtomicUsize::new(NOTHING),
             group_bytes: AtomicUsize::new(1),
-            was_told: AtomicBool::new(false),
+            was_reported: AtomicBool::new(false),
             helper: OnceLock::new(),
             counts: Counts::default(),
         }
@@ -100,24 +100,24 @@ impl Region {
     /// The program has come to a byte of the region. Wakes the helper thread when it is in another group than before.
     pub fn tell(&self, offset_bytes: usize) {
         let offset = offset_bytes.min(self.addresses.end - self.addresses.start - 1);
-        self.told.store(offset, Relaxed);
+        self.reported.store(offset, Relaxed);
         let group = offset / self.group_bytes.load(Relaxed);
-        if self.told_group.load(Relaxed) != group {
-            self.told_group.store(group, Relaxed);
-            self.was_told.store(true, Relaxed);
+        if self.reported_group.load(Relaxed) != group {
+            self.reported_group.store(group, Relaxed);
+            self.was_reported.store(true, Relaxed);
             self.wake();
         }
     }
 
     /// Where the program says it is; `None`: it has said nothing.
-    pub fn told(&self) -> Option<u64> {
-        let offset = self.told.load(Relaxed);
+    pub fn reported(&self) -> Option<u64> {
+        let offset = self.reported.load(Relaxed);
         (offset != NOTHING).then_some(offset as u64)
     }
 
-    /// Whether another group was told since the last call.
-    pub fn take_told(&self) -> bool {
-        self.was_told.swap(false, Relaxed)
+    /// Whether another group was reported since the last call.
+    pub fn take_reported(&self) -> bool {
+        self.was_reported.swap(false, Relaxed)
     }
 
     /// Sets the bytes of a group, after which the helper thread is woken.

@@ -5,10 +5,10 @@
 //!     drop   ──▶ guards: the kernel's own read-ahead is put back
 //! ```
 //!
-//! A request may block a helper thread while the queue of its device is full, or for ever if the device hangs: only regions of the same device
+//! A request may block a helper thread while the queue of its device is full, or permanently if the device hangs: only regions of the same device
 //! wait. A helper thread ends when it has no region.
 //!
-//! A child made by fork has no helper threads, and its copy of a lock may be locked for ever. So it uses another registry.
+//! A child made by fork has no helper threads, and its copy of a lock may be locked permanently. So it uses another registry.
 
 use crate::fetcher::Fetcher;
 use crate::follower::Follower;
@@ -160,7 +160,7 @@ impl Registry {
         while self.take_new(device, &mut tasks) {
             let mut next = Instant::now() + LONGEST_SLEEP;
             tasks.retain_mut(|(task, due)| {
-                if *due <= Instant::now() || task.region().take_told() {
+                if *due <= Instant::now() || task.region().take_reported() {
                     match task.look(self.pagemap()) {
                         Ok(Some(interval)) => *due = Instant::now() + interval,
                         Ok(None) => return false,

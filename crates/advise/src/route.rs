@@ -86,7 +86,7 @@ impl Route {
         matches!(self.order, Order::Forward | Order::Backward)
     }
 
-    /// Whether the pages between the units are so many that examining them costs more than a call for each unit: 1 MiB of page table entries
+    /// Whether the pages between the units are numerous: examining them costs more than a call for each unit: 1 MiB of page table entries
     /// take as long as a system call.
     pub fn is_sparse(&self) -> bool {
         matches!(self.order, Order::Stride { step, .. } if step.unsigned_abs() > 1 << 20)

@@ -88,7 +88,7 @@ fn make_cold(file: &File) -> bool {
 }
 
 #[test]
-fn told_progress_reads_this_group_and_the_next_and_no_more() {
+fn reported_progress_reads_this_group_and_the_next_and_no_more() {
     let Some(file) = Cold::new(512) else { return };
     let advised = file.advise(Behaviour::Sequential, 16);
     file.wait_until_resident(0..32, &advised);
@@ -103,7 +103,7 @@ fn told_progress_reads_this_group_and_the_next_and_no_more() {
 }
 
 #[test]
-fn told_progress_backward() {
+fn reported_progress_backward() {
     let Some(file) = Cold::new(512) else { return };
     let advised = file.advise(Behaviour::Backward, 16);
     file.wait_until_resident(480..512, &advised);
@@ -114,7 +114,7 @@ fn told_progress_backward() {
 }
 
 #[test]
-fn told_progress_on_a_stride_in_both_directions() {
+fn reported_progress_on_a_stride_in_both_directions() {
     let Some(file) = Cold::new(1024) else { return };
     for (bytes, first, records) in
         [(64 * PAGE as i64, 3, [3, 67, 131, 195]), (-64 * PAGE as i64, 1000, [1000, 936, 872, 808])]

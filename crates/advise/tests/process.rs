@@ -1,4 +1,4 @@
-//! Threads of the process, children, and addresses that are used again: in a program of its own, because other tests start threads and map
+//! Threads of the process, children, and addresses that are used again: in a separate program, because other tests start threads and map
 //! files, too.
 
 // fork(2) for the test.

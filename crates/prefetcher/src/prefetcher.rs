@@ -22,7 +22,7 @@ const LARGEST_LOOK_AHEAD: usize = 4096;
 /// [`Iterator::next`] never waits for a file. The source is called in the thread of the program, up to 4,096 items ahead. If it panics, the
 /// items before the panic are yielded first. Nothing is read ahead before the first item is taken.
 ///
-/// Threads: one prefetcher has one consumer. Fork: the child continues with the items that were not taken at the fork, with workers of its own.
+/// Threads: one prefetcher has one consumer. Fork: the child continues with the items that were not taken at the fork, with its own workers.
 /// Drop: returns at once; requests that the kernel has accepted are carried out.
 pub struct Prefetcher<T> {
     /// `None` after its end.

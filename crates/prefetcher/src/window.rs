@@ -84,7 +84,7 @@ pub(crate) enum Found {
 pub(crate) enum Work {
     /// Report what is absent: [`Schedule::looked_up`].
     LookUp,
-    /// Request so many bytes from the begin of the item: [`Schedule::requested`].
+    /// Request this number of bytes from the begin of the item: [`Schedule::requested`].
     ReadAhead { bytes: u64 },
 }
 
@@ -263,7 +263,7 @@ impl<P: Clone> Schedule<P> {
         }
     }
 
-    /// The program has taken so many items in total. Those before the last taken one are consumed.
+    /// The program has taken this number of items in total. Those before the last taken one are consumed.
     pub(crate) fn take(&mut self, taken: u64, reserve: &mut impl Reserve) {
         for index in self.taken..taken {
             while self.first < index
@@ -353,7 +353,7 @@ impl<P: Clone> Schedule<P> {
         }
     }
 
-    /// So many bytes of an item were requested; `None`: the file cannot be read.
+    /// This number of bytes of an item were requested; `None`: the file cannot be read.
     pub(crate) fn requested(&mut self, index: u64, bytes: Option<u64>) {
         self.outcomes.requested_bytes += bytes.unwrap_or(0);
         let Some(slot) = self.slot(index).filter(|slot| slot.stage == Stage::Reading) else { return };

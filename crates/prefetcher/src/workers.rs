@@ -89,7 +89,7 @@ impl Pool {
         self.process == fork_count::fork_count()
     }
 
-    /// The program has taken so many items. Returns whether items are to be handed over.
+    /// The program has taken this number of items. Returns whether items are to be handed over.
     pub(crate) fn set_taken(&self, taken: u64) -> bool {
         self.taken.store(taken, Ordering::SeqCst);
         taken >= self.hand_over_at.load(Ordering::SeqCst)

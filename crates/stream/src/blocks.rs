@@ -24,7 +24,7 @@ const BLOCKS_AHEAD: u64 = 4;
 /// Free memory that is kept, in blocks: those ahead, and one that the program uses.
 const KEPT_BLOCKS: usize = BLOCKS_AHEAD as usize + 1;
 
-/// Memory of dropped blocks. A lock that is held is not waited for: in a child of fork(2) it may be held for ever.
+/// Memory of dropped blocks. A lock that is held is not waited for: in a child of fork(2) it may be held permanently.
 type Free = Arc<Mutex<Vec<Vec<u8>>>>;
 
 /// A part of a file.
@@ -76,7 +76,7 @@ struct Filler {
 }
 
 impl Filler {
-    /// The next block; `None`: the file ends. Bytes before an error are a block of their own.
+    /// The next block; `None`: the file ends. Bytes before an error are a separate block.
     fn next(&mut self) -> Option<io::Result<Block>> {
         let offset_bytes = self.reader.position();
         let kept = self.free.try_lock().ok().and_then(|mut free| free.pop());
@@ -145,6 +145,13 @@ pub struct Blocks {
     block_bytes: usize,
     /// The offset of the next block.
     position: u64,
+}
+
+impl Reader {
+    /// Reads the file from the position on as an iterator, or a stream, of blocks of this length, at least one byte. The last one is shorter.
+    pub fn into_blocks(self, block_bytes: usize) -> Blocks {
+        Blocks::new(self, block_bytes)
+    }
 }
 
 impl Blocks {
@@ -242,7 +249,7 @@ impl Drop for Blocks {
     fn drop(&mut self) {
         match std::mem::replace(&mut self.mode, Mode::Ended) {
             Mode::Worker(worker) if worker.fork == fork_count() => worker.queue.close(),
-            // The parent's queue may be locked for ever.
+            // The parent's queue may be locked permanently.
             Mode::Worker(worker) => std::mem::forget(worker),
             Mode::Inline(_) | Mode::Ended => {}
         }

@@ -76,7 +76,7 @@ impl Distance {
         self.cached_in_a_row = self.cached_in_a_row.saturating_add(1);
     }
 
-    /// A page was absent: requests begin anew, with the sizes learned so far.
+    /// A page was absent: requests begin again, with the sizes learned so far.
     pub fn missed(&mut self) {
         self.cached_in_a_row = 0;
     }

@@ -12,14 +12,14 @@
 //! ```
 //!
 //! The kernel's own read-ahead is off for the descriptor (FADV_RANDOM), so that the two do not add up: after a first miss the kernel would
-//! otherwise start a window of its own, and continue it at each of its marks.
+//! otherwise start its own window, and continue it at each of its marks.
 
 use crate::ahead::{Ahead, Extent};
 use crate::budget::{Budget, Share};
 use crate::counters::Counters;
 use crate::distance::Distance;
+use crate::options::ReaderOptions;
 use crate::pattern::{Detector, Pattern};
-use crate::reader::ReaderOptions;
 use crate::transport;
 use ahead_model::DeviceNumber;
 use ahead_sys::fork_count::fork_count;

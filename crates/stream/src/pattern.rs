@@ -14,7 +14,7 @@
 use std::ops::Range;
 
 /// A read that begins this far beyond the end of the last one is still sequential, bytes. mountpoint-s3 (pull request 795) measured that readers of
-/// formats with small holes lose three quarters of their speed if each hole starts anew; below this the hole is cheaper to read than to skip
+/// formats with small holes lose three quarters of their speed if each hole is a new start; below this the hole is cheaper to read than to skip
 /// on disks that seek.
 const TOLERATED_GAP_BYTES: u64 = 1 << 20;
 

@@ -1,11 +1,9 @@
 //! A file that is read ahead: `Read`, `Seek`, `BufRead`, and reads at an offset.
 
-use crate::blocks::Blocks;
-use crate::budget::Budget;
 use crate::counters::Counters;
 use crate::direct::Direct;
+use crate::options::ReaderOptions;
 use crate::page_cache::PageCache;
-use crate::pattern::Pattern;
 use std::fs::File;
 use std::io::{self, BufRead, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
@@ -14,33 +12,6 @@ use std::sync::Arc;
 
 /// Buffer of [`BufRead`], bytes: a call to the kernel costs a tenth of the copy.
 const BUFFER_BYTES: usize = 64 << 10;
-
-/// Default for the largest distance, bytes: the product of bandwidth and latency of 1.6 GB/s and 10 ms, more than cloud disks have.
-const LARGEST_DISTANCE_BYTES: u64 = 16 << 20;
-
-/// How a [`Reader`] reads.
-#[derive(Clone, Debug)]
-pub struct ReaderOptions {
-    /// Memory for what is read ahead. Default: [`Budget::global`].
-    pub budget: Budget,
-    /// The order of the reads, if the program knows it. Default: `None`, found from the reads.
-    pub pattern: Option<Pattern>,
-    /// Reads past the page cache (O_DIRECT), if the file system permits; [`Counters::is_direct`] tells. Default: `false`.
-    pub direct: bool,
-    /// The largest distance between the program and the last request, bytes. Default: 16 MiB.
-    pub largest_distance_bytes: u64,
-}
-
-impl Default for ReaderOptions {
-    fn default() -> ReaderOptions {
-        ReaderOptions {
-            budget: Budget::global(),
-            pattern: None,
-            direct: false,
-            largest_distance_bytes: LARGEST_DISTANCE_BYTES,
-        }
-    }
-}
 
 /// How the bytes are read.
 #[derive(Debug)]
@@ -118,11 +89,6 @@ impl Reader {
     /// What a reader in the place of this one needs.
     pub(crate) fn origin(&self) -> Origin {
         self.origin.clone()
-    }
-
-    /// Reads the file from the position on as an iterator, or a stream, of blocks of this length, at least one byte. The last one is shorter.
-    pub fn into_blocks(self, block_bytes: usize) -> Blocks {
-        Blocks::new(self, block_bytes)
     }
 
     /// Reads at an offset, until the buffer is full or the file ends. Moves no position. The reads count for the pattern.

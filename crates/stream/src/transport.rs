@@ -66,7 +66,7 @@ pub struct Requests {
     caps: Mutex<Vec<(DeviceNumber, u64)>>,
 }
 
-/// The requests of this process, made anew in a child of fork(2).
+/// The requests of this process, made again in a child of fork(2).
 pub fn global() -> Arc<Requests> {
     static GLOBAL: PerProcess<Arc<Requests>> = PerProcess::new();
     GLOBAL.get(|| Arc::new(Requests::new(Backend::NotStarted, Pool::global().clone()))).clone()

@@ -1,7 +1,7 @@
 //! Whether this process was forked from one that used the library.
 //!
 //! Threads, rings and locks of the parent do not exist in the child, or are the parent's. State that belongs to a process keeps the count of its
-//! creation, and is made anew when the count differs.
+//! creation, and is made again when the count differs.
 
 #![allow(unsafe_code)]
 
@@ -26,8 +26,8 @@ extern "C" fn count() {
     COUNT.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A value of this process, made at its first use, and made anew in a child of fork(2): the child never touches the parent's value, whose
-/// locks may be held for ever.
+/// A value of this process, made at its first use, and made again in a child of fork(2): the child never touches the parent's value, whose
+/// locks may be held permanently.
 ///
 /// Values are never freed: one for each generation of processes.
 pub struct PerProcess<T: 'static> {

@@ -138,7 +138,7 @@ impl Ring {
                     None
                 }
                 Err(error) => {
-                    // It may be submitted later all the same, so its slot stays taken.
+                    // It may be submitted later nevertheless, so its slot stays taken.
                     return Err((self.detach(slot), Error::io("submit to io_uring", error)));
                 }
             },

@@ -274,7 +274,7 @@ fn one_long_read_is_a_spin_up_and_seven_short_ones_are_none() {
         .unwrap();
     let described = ["--device", description.path().to_str().unwrap()];
     for (stall_ms, device, is_spin_up) in [(1500, &[][..], true), (200, &described[..], false)] {
-        evict::file(&fs::File::open(Path::new(OsStr::from_bytes(&disk.profile.files[0].path))).unwrap()).unwrap();
+        evict::file(fs::File::open(Path::new(OsStr::from_bytes(&disk.profile.files[0].path))).unwrap()).unwrap();
         disk.fault(FaultChange { stall_ms: Some(stall_ms), ..FaultChange::default() });
         let account = replay(&disk.profile, &[&["--window", "40K", "--deadline", "5s"][..], device].concat());
         let spun_up_us = account["window"]["spun_up_us"].as_u64();

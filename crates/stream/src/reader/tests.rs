@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::testing::{DirectoryFile, cold_file, content, file_with, make_cold};
+use crate::{Budget, Pattern};
 use ahead_sys::fork::run_in_child;
 use std::io::Write;
 use std::sync::Barrier;
@@ -94,7 +95,7 @@ fn requests_stop_where_the_file_is_cached() {
     assert!(read_to_end(&mut reader, 64 << 10) == content);
     let counters = reader.counters();
     assert!(counters.requests > 0 && counters.requested_bytes <= 4 << 20, "{counters:?}");
-    // Four in a row; a wait between them begins anew.
+    // Four in a row; a wait between them begins again.
     assert!((4..16).contains(&counters.cached_requests), "{counters:?}");
 }
 
