@@ -39,6 +39,7 @@ mod sync;
 #[cfg(test)]
 mod testing;
 pub mod transport;
+mod turns;
 
 pub use blocks::{Block, Blocks};
 pub use budget::{Budget, Share};

@@ -169,10 +169,12 @@ impl PageCache {
         if !self.has_nowait {
             return self.timed(&mut rest[..part], at);
         }
+        let began = Instant::now();
+        let is_predicted = self.detector.pattern() != Pattern::Random;
+        let _turn = is_predicted.then(|| transport::global().turn(self.device));
         self.miss(&(at..at.saturating_add(rest.len() as u64)));
         // What was not requested, the kernel reads in requests as long as the call.
         let room = if self.ahead.find(at).is_some() { part } else { rest.len() };
-        let began = Instant::now();
         let read = retry(|| self.file.read_at(&mut rest[..room], at));
         if read.as_ref().is_ok_and(|read| *read > 0) {
             self.count_wait(began.elapsed());

@@ -10,8 +10,10 @@
 
 use crate::device_queues::DeviceQueues;
 use crate::pool::Pool;
+use crate::turns::{Turn, Turns};
 use ahead_model::DeviceNumber;
 use ahead_sys::background;
+use ahead_sys::block;
 use ahead_sys::cache;
 use ahead_sys::direct::AlignedBuffer;
 use ahead_sys::fork_count::PerProcess;
@@ -28,8 +30,8 @@ const RING_DEPTH: u32 = 32;
 /// Token of the read from the eventfd that wakes the thread. Other tokens are keys of device numbers, which are smaller.
 const WAKE: u64 = u64::MAX - 1;
 
-/// Devices whose cap is remembered: more file systems are rarely read at the same time.
-const CAPS: usize = 64;
+/// Devices whose properties are remembered: more file systems are rarely read at the same time.
+const DEVICES: usize = 64;
 
 /// A request, at most as long as the device's cap.
 struct Request {
@@ -63,7 +65,24 @@ struct RingQueue {
 pub struct Requests {
     backend: Mutex<Backend>,
     pool: Arc<Pool>,
-    caps: Mutex<Vec<(DeviceNumber, u64)>>,
+    devices: Mutex<Vec<Device>>,
+}
+
+/// What is known of a device.
+#[derive(Clone)]
+struct Device {
+    number: DeviceNumber,
+    cap_bytes: u64,
+    /// `None`: the device does not seek.
+    turns: Option<Arc<Turns>>,
+}
+
+impl Device {
+    fn look_up(number: DeviceNumber) -> Device {
+        let is_rotating = block::disk_setting(number, "rotational").is_some_and(|setting| setting == "1");
+        let turns = is_rotating.then(|| Arc::new(Turns::new()));
+        Device { number, cap_bytes: cache::read_ahead_cap_bytes(number), turns }
+    }
 }
 
 /// The requests of this process, made again in a child of fork(2).
@@ -74,7 +93,7 @@ pub fn global() -> Arc<Requests> {
 
 impl Requests {
     fn new(backend: Backend, pool: Arc<Pool>) -> Requests {
-        Requests { backend: Mutex::new(backend), pool, caps: Mutex::new(Vec::new()) }
+        Requests { backend: Mutex::new(backend), pool, devices: Mutex::new(Vec::new()) }
     }
 
     /// Requests by threads only, as where io_uring is forbidden. For tests.
@@ -119,19 +138,31 @@ impl Requests {
 
     /// The longest range that the kernel reads ahead in one call on this device, bytes ([`cache::read_ahead_cap_bytes`]). Looked up once.
     pub fn cap_bytes(&self, device: DeviceNumber) -> u64 {
-        let find =
-            |caps: &Vec<(DeviceNumber, u64)>| caps.iter().find(|(number, _)| *number == device).map(|(_, cap)| *cap);
-        let caps = || self.caps.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(cap) = find(&caps()) {
-            return cap;
+        self.device(device).cap_bytes
+    }
+
+    /// Waits for the reader's turn on a device that seeks; `None`: it does not. A reader that misses a page holds its turn until the page has come.
+    pub(crate) fn turn(&self, device: DeviceNumber) -> Option<Turn> {
+        self.device(device).turns.as_ref().map(Turns::take)
+    }
+
+    fn device(&self, number: DeviceNumber) -> Device {
+        let find = |known: &Vec<Device>| known.iter().find(|device| device.number == number).cloned();
+        let known = || self.devices.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(device) = find(&known()) {
+            return device;
         }
-        let cap = cache::read_ahead_cap_bytes(device);
-        let mut caps = caps();
-        if caps.len() >= CAPS {
-            caps.clear();
+        let device = Device::look_up(number);
+        let mut known = known();
+        // Another thread may have looked it up meanwhile: its turns count.
+        if let Some(device) = find(&known) {
+            return device;
         }
-        caps.push((device, cap));
-        cap
+        if known.len() >= DEVICES {
+            known.clear();
+        }
+        known.push(device.clone());
+        device
     }
 
     /// The ring, which is set up at the first call; `None`: there is none.
