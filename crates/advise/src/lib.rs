@@ -218,7 +218,7 @@ fn begin(registry: &'static Registry, region: &Arc<Region>, arguments: &Argument
         Behaviour::Stride { bytes } if bytes < 0 => Route::backward(pages, page),
         Behaviour::Sequential | Behaviour::Stride { .. } => Route::forward(pages, page),
     };
-    // Without the page table no reader is found before the program tells its progress: until then the kernel has to read ahead.
+    // Without the page table no reader is found before the program reports its progress: until then the kernel has to read ahead.
     let kernel = match registry.pagemap() {
         Some(_) => KernelAdvice::Random,
         None if route.is_descending() || route.has_unknown_origin() => KernelAdvice::Normal,
@@ -231,7 +231,7 @@ fn begin(registry: &'static Registry, region: &Arc<Region>, arguments: &Argument
 }
 
 impl Advised {
-    /// Tells that the program has come to a byte of the region: the helper thread need not find it by the mapped pages. Two atomic
+    /// Reports that the program has come to a byte of the region: the helper thread need not find it by the mapped pages. Two atomic
     /// stores, and a system call when another group begins. The first call ends the search by mapped pages for this region.
     ///
     /// In a child made by fork, the first call starts the read-ahead there.
@@ -247,7 +247,7 @@ impl Advised {
             }
             return;
         }
-        region.tell(offset_bytes.saturating_add(self.arguments.address - region.addresses.start));
+        region.report(offset_bytes.saturating_add(self.arguments.address - region.addresses.start));
     }
 
     /// What was done so far, in a child made by fork only there.

@@ -98,7 +98,7 @@ impl Region {
     }
 
     /// The program has come to a byte of the region. Wakes the helper thread when it is in another group than before.
-    pub fn tell(&self, offset_bytes: usize) {
+    pub fn report(&self, offset_bytes: usize) {
         let offset = offset_bytes.min(self.addresses.end - self.addresses.start - 1);
         self.reported.store(offset, Relaxed);
         let group = offset / self.group_bytes.load(Relaxed);
@@ -131,7 +131,7 @@ impl Region {
         address(pages.start)..address(pages.end)
     }
 
-    /// The absent ones of some pages. Empty if mincore does not tell.
+    /// The absent ones of some pages. Empty if mincore does not report them.
     ///
     /// Errors: the region is not mapped any more.
     pub fn absent(&self, pages: &Range<u64>) -> Result<Vec<Range<u64>>> {
@@ -143,7 +143,7 @@ impl Region {
         Ok(absent.into_iter().map(|range| page(range.start)..page(range.end)).collect())
     }
 
-    /// Whether a page is absent. `false` if mincore does not tell.
+    /// Whether a page is absent. `false` if mincore does not report it.
     ///
     /// Errors: the region is not mapped any more.
     pub fn is_absent(&self, page: u64) -> Result<bool> {

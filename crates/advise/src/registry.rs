@@ -101,7 +101,7 @@ impl Registry {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The page table of this process. `None`: it cannot be read, so that readers are found only if the program tells their progress.
+    /// The page table of this process. `None`: it cannot be read, so that readers are found only if the program reports their progress.
     pub fn pagemap(&self) -> Option<&Pagemap> {
         self.pagemap.get_or_init(|| Pagemap::open().ok()).as_ref()
     }

@@ -1,11 +1,9 @@
 //! Threads of the process, children, and addresses that are used again: in a separate program, because other tests start threads and map
 //! files, too.
 
-// fork(2) for the test.
-#![allow(unsafe_code)]
-
 use ahead_advise::{Behaviour, advise_raw};
 use ahead_sys::advice;
+use ahead_sys::fork::run_in_child;
 use ahead_sys::mapping::Mapping;
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -24,20 +22,6 @@ fn helper_threads() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
     let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
     names.filter(|name| name.trim() == "ahead-advise").count()
-}
-
-fn fork(child: impl FnOnce()) -> i32 {
-    // SAFETY: the child uses memory, threads and files, which glibc permits after fork, and ends without the parent's code.
-    let pid = unsafe { libc::fork() };
-    if pid == 0 {
-        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
-        // SAFETY: ends the child at once.
-        unsafe { libc::_exit(i32::from(done.is_err())) };
-    }
-    let mut status = 0;
-    // SAFETY: waits for the child made above.
-    unsafe { libc::waitpid(pid, &raw mut status, 0) };
-    status
 }
 
 #[test]
@@ -63,17 +47,17 @@ fn helper_threads_end_and_children_start_their_own() {
     }
 
     let advised = advise_raw(addresses.start, addresses.len(), Behaviour::Sequential, 16).unwrap();
-    let status = fork(|| {
+    let status = run_in_child(|| {
         advised.progress(100 * page);
         until("the child reads ahead", || resident(100, 128));
         assert_eq!(helper_threads(), 1);
         advised.stop();
         until("the helper thread of the child ends", || helper_threads() == 0);
     });
-    assert_eq!(status, 0, "the child");
+    assert_eq!(status.unwrap(), 0, "the child");
     let advised = advise_raw(addresses.start, addresses.len(), Behaviour::Sequential, 16).unwrap();
-    let status = fork(|| drop(advised));
-    assert_eq!(status, 0, "a child that drops the value");
+    let status = run_in_child(|| drop(advised));
+    assert_eq!(status.unwrap(), 0, "a child that drops the value");
 
     // The region ends before the value.
     let other = Mapping::new(&file, PAGES * page).unwrap();

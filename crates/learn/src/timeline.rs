@@ -43,7 +43,8 @@ pub(crate) fn warm_times(observed: &Observation, run: &Run) -> WarmTimes {
 
 /// The processor time of reading one page: the upper quartile of the processor times from an access that waited for its page to the thread's next
 /// access. Besides the call, a wait costs what the processor forgets meanwhile; most of these intervals have little computing, and short ones have
-/// none of that cost. Seven programs of bench/coldstart on two emulated disks, Linux 6.18: (timeline - fastest warm run) / pages is 0.8 to 1.5 times this.
+/// none of that cost. Seven programs of bench/coldstart on two emulated disks, Linux 6.18: (timeline - fastest warm run) / pages is
+/// 0.8 to 1.5 times this (`ahead show --timeline --json`: `warm_us`, `reading_ns`; warm runs by `ahead compare --json`).
 fn reading_ns(accesses: &[Access]) -> u64 {
     let mut last: HashMap<u32, &Access> = HashMap::new();
     let mut all: Vec<u64> = Vec::new();

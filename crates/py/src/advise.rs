@@ -71,7 +71,7 @@ enum State {
 
 #[pymethods]
 impl PyAdvised {
-    /// Tells where in the buffer the program is, in bytes. Optional: otherwise it is found from the pages that become mapped.
+    /// Reports where in the buffer the program is, in bytes. Optional: otherwise it is found from the pages that become mapped.
     #[pyo3(signature = (offset, /))]
     fn progress(&self, py: Python<'_>, offset: usize) -> PyResult<()> {
         if offset > self.length_bytes {

@@ -2,7 +2,7 @@
 //! computes.
 //!
 //! ```text
-//!     program ── read, seek, fill_buf ──▶ Reader ──▶ PageCache   RWF_NOWAIT tells whether a page is missing
+//!     program ── read, seek, fill_buf ──▶ Reader ──▶ PageCache   RWF_NOWAIT fails if a page is missing
 //!                                           │   ╰──▶ Direct      O_DIRECT into own buffers
 //!                                           │
 //!                 Detector   which way?     sequential, backward, stride, random

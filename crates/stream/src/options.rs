@@ -13,7 +13,7 @@ pub struct ReaderOptions {
     pub budget: Budget,
     /// The order of the reads, if the program knows it. Default: `None`, found from the reads.
     pub pattern: Option<Pattern>,
-    /// Reads past the page cache (O_DIRECT), if the file system permits; [`Counters::is_direct`](crate::Counters::is_direct) tells. Default: `false`.
+    /// Reads past the page cache (O_DIRECT), if the file system permits; [`Counters::is_direct`](crate::Counters::is_direct) says so. Default: `false`.
     pub direct: bool,
     /// The largest distance between the program and the last request, bytes. Default: 16 MiB.
     pub largest_distance_bytes: u64,

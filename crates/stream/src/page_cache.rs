@@ -124,7 +124,7 @@ impl PageCache {
         }
     }
 
-    /// The bytes of a read without waiting. `None`: a page is missing, or pread(2) will tell the error.
+    /// The bytes of a read without waiting. `None`: a page is missing, or pread(2) will report the error.
     fn note(&mut self, read: io::Result<Option<usize>>) -> Option<usize> {
         self.has_nowait &= !read.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::Unsupported);
         read.ok().flatten()
@@ -182,7 +182,7 @@ impl PageCache {
         read
     }
 
-    /// Reads in a file system that cannot tell whether pages are cached: the time of the call tells.
+    /// Reads in a file system that has no reads without waiting (RWF_NOWAIT): a long call has waited.
     fn timed(&mut self, part: &mut [u8], at: u64) -> io::Result<usize> {
         let began = Instant::now();
         let read = retry(|| self.file.read_at(part, at))?;

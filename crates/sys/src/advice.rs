@@ -46,7 +46,7 @@ pub fn set_kernel_advice(addresses: &Range<usize>, advice: KernelAdvice) -> Resu
 }
 
 /// Requests the kernel to read the pages of a range (`MADV_WILLNEED`). Resident pages are skipped. The kernel silently limits one call as
-/// [`crate::cache::read_ahead_cap_bytes`] tells. The call may block while the queue of the device is full.
+/// [`crate::cache::read_ahead_cap_bytes`] says. The call may block while the queue of the device is full.
 ///
 /// Errors: a part of the range is not mapped (`ENOMEM`) or maps no file (`EBADF`).
 pub fn will_need(addresses: &Range<usize>) -> Result<()> {

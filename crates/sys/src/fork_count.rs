@@ -85,19 +85,12 @@ fn value_of<T>(at: *mut (u32, T), count: u32) -> Option<&'static T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fork::run_in_child;
 
     #[test]
     fn child_counts_one_more() {
         let before = fork_count();
-        // SAFETY: the child only reads an atomic number and ends.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            // SAFETY: ends the child at once.
-            unsafe { libc::_exit(i32::from(fork_count() != before + 1)) };
-        }
-        let mut status = 0;
-        // SAFETY: waits for the child made above.
-        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        let status = run_in_child(|| assert_eq!(fork_count(), before + 1)).unwrap();
         assert_eq!((status, fork_count()), (0, before));
     }
 
@@ -108,15 +101,7 @@ mod tests {
         let values: Vec<u32> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
         let value = *VALUE.get(|| 99);
         assert!(value < 8 && values.iter().all(|other| *other == value));
-        // SAFETY: the child makes a value, which takes no lock, and ends.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            // SAFETY: ends the child at once.
-            unsafe { libc::_exit(i32::from(*VALUE.get(|| 99) != 99)) };
-        }
-        let mut status = 0;
-        // SAFETY: waits for the child made above.
-        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        let status = run_in_child(|| assert_eq!(*VALUE.get(|| 99), 99)).unwrap();
         assert_eq!((status, *VALUE.get(|| 99)), (0, value));
     }
 }

@@ -107,16 +107,7 @@ mod tests {
         let range = mapping.addresses();
         let guard = Guard::new(range.clone(), KernelAdvice::Random).unwrap();
         assert!(is_random(range.start));
-        // SAFETY: the child reads a file and ends. It allocates memory, which glibc permits after fork.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            let kept = std::panic::catch_unwind(|| is_random(range.start)).unwrap_or(true);
-            // SAFETY: ends the child at once.
-            unsafe { libc::_exit(i32::from(kept)) };
-        }
-        let mut status = 0;
-        // SAFETY: waits for the child made above.
-        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        let status = crate::fork::run_in_child(|| assert!(!is_random(range.start))).unwrap();
         assert_eq!(status, 0, "the child keeps MADV_RANDOM");
         assert!(is_random(range.start));
         drop(guard);

@@ -37,7 +37,7 @@ impl Area {
         found.st_ino == self.inode && rustix::fs::FileType::from_raw_mode(found.st_mode).is_file()
     }
 
-    /// Whether mincore tells this process which pages of the file are in memory: to root, to the owner and to users who may write the file.
+    /// Whether mincore reports to this process which pages of the file are in memory: to root, to the owner and to users who may write the file.
     /// To others every page seems present. `false` if the path does not lead to the file.
     pub fn reports_residency(&self) -> bool {
         let user = rustix::process::geteuid();
