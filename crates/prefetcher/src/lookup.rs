@@ -10,7 +10,8 @@
 //! An `O_PATH` descriptor has no side effect, so the kind of a file is known before it is opened: no FIFO waits, no tape rewinds.
 
 use crate::Item;
-use crate::window::{Found, Place};
+use crate::sweep::Place;
+use crate::window::Found;
 use ahead_model::DeviceNumber;
 use ahead_sys::{Error, block, cache, fiemap, machine, openat};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, fstatfs, open, openat2};
@@ -56,7 +57,8 @@ impl Files {
         let stat = fstat(&handle).ok()?;
         let range = pages(item, &stat)?;
         let bytes = range.end - range.start;
-        let place = Place { device: DeviceNumber::from_stat(stat.st_dev).key(), position: stat.st_ino };
+        let device = DeviceNumber::from_stat(stat.st_dev).key();
+        let place = Place { device, is_rotating: false, position: stat.st_ino };
         if bytes == 0 {
             return Some(if was_cached { Found::Cached } else { Found::Absent { bytes, place } });
         }
@@ -68,8 +70,11 @@ impl Files {
         if is_cached(&file, &range) {
             return Some(Found::Cached);
         }
-        let position = if self.device(&stat).is_rotating { position(&file, &range) } else { None };
-        Some(Found::Absent { bytes, place: Place { position: position.unwrap_or(stat.st_ino), ..place } })
+        if !self.device(&stat).is_rotating {
+            return Some(Found::Absent { bytes, place });
+        }
+        let position = position(&file, &range).unwrap_or(stat.st_ino);
+        Some(Found::Absent { bytes, place: Place { is_rotating: true, position, ..place } })
     }
 
     /// Requests the first `limit_bytes` of an item while `goes_on`. Returns the requested bytes; `None`: it cannot be read.

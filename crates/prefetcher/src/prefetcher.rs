@@ -19,8 +19,9 @@ const LARGEST_LOOK_AHEAD: usize = 4096;
 
 /// Yields items, or keys of items, in their order, and reads the files of the next ones into the page cache.
 ///
-/// [`Iterator::next`] never waits for a file. The source is called in the thread of the program, up to 4,096 items ahead. If it panics, the
-/// items before the panic are yielded first. Nothing is read ahead before the first item is taken.
+/// [`Iterator::next`] never waits for a file, with one exception: on a rotating disk it waits while its item is in the sweep that is under way
+/// ([`Self::wait`]). The source is called in the thread of the program, up to 4,096 items ahead. If it panics, the items before the panic are yielded
+/// first. Nothing is read ahead before the first item is taken.
 ///
 /// Threads: one prefetcher has one consumer. Fork: the child continues with the items that were not taken at the fork, with its own workers.
 /// Drop: returns at once; requests that the kernel has accepted are carried out.
@@ -126,6 +127,20 @@ impl<T> Prefetcher<T> {
         }
     }
 
+    /// Waits until the next item is requested, if it is in the sweep of a rotating disk that is under way: a read out of turn would interrupt
+    /// the sweep twice. Returns at once on other devices, and within a second if the disk does not answer; then it waits for no other item.
+    /// [`Iterator::next`] does the same; a program with an interpreter lock calls this first, without the lock, if [`Self::would_wait`].
+    pub fn wait(&mut self) {
+        if self.would_wait() {
+            self.pool.wait_for(self.taken);
+        }
+    }
+
+    /// Whether [`Self::wait`] may have to wait. Costs a load from memory.
+    pub fn would_wait(&self) -> bool {
+        self.pool.has_sweep() && self.pool.is_of_this_process()
+    }
+
     /// A child of fork has none of the threads, and cannot use the locks.
     fn renew_pool(&mut self) {
         let pool = Pool::new(self.taken, self.options.threads);
@@ -201,6 +216,7 @@ impl<T> Iterator for Prefetcher<T> {
             }
             return None;
         };
+        self.wait();
         self.taken += 1;
         if self.pool.set_taken(self.taken) {
             self.hand_over();

@@ -16,7 +16,8 @@
 //!
 //! After 64 cached items in a row only every second item is looked up, and so on down to every 64th, until one is not cached.
 
-use std::collections::{BTreeSet, VecDeque};
+use crate::sweep::{Place, Sweeps};
+use std::collections::VecDeque;
 
 /// Cached items in a row after which not every item is looked up.
 const CACHED_IN_A_ROW: u32 = 64;
@@ -46,15 +47,6 @@ pub(crate) trait Reserve {
     fn take(&mut self, bytes: u64) -> bool;
     /// Gives bytes back.
     fn give_back(&mut self, bytes: u64);
-}
-
-/// The position of an item's data, for sorting.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
-    /// Key of the device.
-    pub device: u64,
-    /// Position on the device, or the number of the inode.
-    pub position: u64,
 }
 
 /// An item as it is handed over.
@@ -157,9 +149,7 @@ pub(crate) struct Schedule<P> {
     is_filling: bool,
     /// End of the window when it was half empty: later items belong to the next batch.
     batch_end: u64,
-    ready: BTreeSet<u64>,
-    sweep: BTreeSet<(Place, u64)>,
-    head: (Place, u64),
+    ready: Sweeps,
     /// Slots in [`Stage::Later`].
     later: u64,
     cached_in_a_row: u32,
@@ -183,9 +173,7 @@ impl<P: Clone> Schedule<P> {
             ahead: 0,
             is_filling: true,
             batch_end: taken,
-            ready: BTreeSet::new(),
-            sweep: BTreeSet::new(),
-            head: (Place::default(), 0),
+            ready: Sweeps::default(),
             later: 0,
             cached_in_a_row: 0,
             stride: 1,
@@ -300,8 +288,7 @@ impl<P: Clone> Schedule<P> {
             Stage::Waiting | Stage::Sized => self.outcomes.not_started += 1,
             Stage::Ready => {
                 self.outcomes.not_started += 1;
-                self.ready.remove(&index);
-                self.sweep.remove(&(place, index));
+                self.ready.remove(place, index);
                 self.release_slot(index, reserve);
             }
             Stage::LookingUp | Stage::Reading => self.outcomes.late += 1,
@@ -313,17 +300,15 @@ impl<P: Clone> Schedule<P> {
     pub(crate) fn next(&mut self, reserve: &mut impl Reserve) -> Option<Start<P>> {
         self.admit(reserve);
         let urgent = self.taken + (self.items_ahead() / 4).max(1);
-        let first_ready = self.ready.first().copied();
         let lookup = self.next_waiting();
-        if let Some(index) = first_ready.filter(|index| *index < urgent) {
+        if let Some(index) = self.ready.urgent(urgent) {
             return self.start_reading(index);
         }
         if let Some(index) = lookup.filter(|index| *index < urgent) {
             return self.start_lookup(index);
         }
-        let next_in_sweep = self.sweep.range(self.head..).next().or_else(|| self.sweep.first()).copied();
-        match next_in_sweep {
-            Some((_, index)) => self.start_reading(index),
+        match self.ready.next() {
+            Some(index) => self.start_reading(index),
             None => lookup.and_then(|index| self.start_lookup(index)),
         }
     }
@@ -331,7 +316,18 @@ impl<P: Clone> Schedule<P> {
     /// Whether [`Self::next`] may have work.
     pub(crate) fn has_more(&mut self, reserve: &mut impl Reserve) -> bool {
         self.admit(reserve);
-        !self.ready.is_empty() || self.next_waiting().is_some()
+        self.ready.next().is_some() || self.next_waiting().is_some()
+    }
+
+    /// Whether an item waits for its turn on a rotating disk, or is being read there.
+    pub(crate) fn has_sweep(&self) -> bool {
+        self.ready.is_rotating()
+    }
+
+    /// Whether this item does.
+    pub(crate) fn is_in_sweep(&mut self, index: u64) -> bool {
+        self.slot(index)
+            .is_some_and(|slot| slot.place.is_rotating && matches!(slot.stage, Stage::Ready | Stage::Reading))
     }
 
     /// The result of a lookup.
@@ -356,6 +352,7 @@ impl<P: Clone> Schedule<P> {
     /// This number of bytes of an item were requested; `None`: the file cannot be read.
     pub(crate) fn requested(&mut self, index: u64, bytes: Option<u64>) {
         self.outcomes.requested_bytes += bytes.unwrap_or(0);
+        self.ready.end(index);
         let Some(slot) = self.slot(index).filter(|slot| slot.stage == Stage::Reading) else { return };
         slot.stage = Stage::Done;
         match bytes {
@@ -410,9 +407,7 @@ impl<P: Clone> Schedule<P> {
         let slot = self.slot(index)?;
         slot.stage = Stage::Reading;
         let (place, bytes, path) = (slot.place, slot.held_bytes, slot.path.take()?);
-        self.ready.remove(&index);
-        self.sweep.remove(&(place, index));
-        self.head = (place, index);
+        self.ready.start(place, index);
         Some(Start { index, work: Work::ReadAhead { bytes }, path })
     }
 
@@ -464,8 +459,7 @@ impl<P: Clone> Schedule<P> {
         (slot.stage, slot.held_bytes) = (Stage::Ready, bytes);
         self.held_bytes += bytes;
         self.ahead += 1;
-        self.ready.insert(index);
-        self.sweep.insert((place, index));
+        self.ready.insert(place, index);
         true
     }
 

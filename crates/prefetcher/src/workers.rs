@@ -6,23 +6,28 @@
 //!     program ◀── next hand-over at which count? ── atomic
 //! ```
 //!
-//! No system call is made while the lock is held, so that the program never waits for a disk. The threads are detached: a worker that waits for a
-//! server that does not answer ends when it is answered.
+//! No system call is made while the lock is held, so that the program waits for a disk only if it wants to. The threads are detached: a worker that
+//! waits for a server that does not answer ends when it is answered.
 
 use crate::window::{Found, Handed, Limits, Outcomes, Reserve, Schedule, Start, Work};
 use crate::{Item, lookup::Files};
 use ahead_stream::{Budget, Share};
 use ahead_sys::signals::{SignalFd, SignalSet};
 use ahead_sys::{fork_count, machine};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 /// Workers, if the program gives no number. Data loaders use up to 16 threads; a device of a cloud answers that many small reads at once.
 const DEFAULT_WORKERS: usize = 16;
 
 /// Stack of a worker, bytes: the deepest call reads a file of sysfs.
 const STACK_BYTES: usize = 256 << 10;
+
+/// Longest time without a request in which the program waits for the sweep of a rotating disk: ten times what such a disk needs for a request
+/// in a queue. After that the disk, or a worker, is thought to hang.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// Signals that a thread raises itself by a fault; blocking them would end the process.
 const OWN_SIGNALS: [i32; 7] =
@@ -35,8 +40,12 @@ const LAST_SIGNAL: i32 = 64;
 pub(crate) struct Pool {
     state: Mutex<State>,
     work: Condvar,
+    /// An item was requested.
+    requested: Condvar,
     taken: AtomicU64,
     hand_over_at: AtomicU64,
+    /// Items wait for their turn on a rotating disk.
+    has_sweep: AtomicBool,
     /// [`fork_count::fork_count`] of the process that the threads belong to.
     process: u32,
     largest_workers: usize,
@@ -50,6 +59,12 @@ struct State {
     idle: usize,
     /// Workers that may be waiting for a disk or a server.
     blocked: usize,
+    /// The program waits for an item of a sweep.
+    is_waited_for: bool,
+    /// Requests so far.
+    requests: u64,
+    /// A sweep has made no progress while the program waited: it waits for none any more.
+    has_hung: bool,
     is_closed: bool,
 }
 
@@ -72,11 +87,16 @@ impl Pool {
             workers: 0,
             idle: 0,
             blocked: 0,
+            is_waited_for: false,
+            requests: 0,
+            has_hung: false,
             is_closed: false,
         };
         Arc::new(Pool {
             state: Mutex::new(state),
             work: Condvar::new(),
+            requested: Condvar::new(),
+            has_sweep: AtomicBool::new(false),
             taken: AtomicU64::new(taken),
             hand_over_at: AtomicU64::new(0),
             process: fork_count::fork_count(),
@@ -93,6 +113,25 @@ impl Pool {
     pub(crate) fn set_taken(&self, taken: u64) -> bool {
         self.taken.store(taken, Ordering::SeqCst);
         taken >= self.hand_over_at.load(Ordering::SeqCst)
+    }
+
+    /// Whether the program would have to wait for the item with this index.
+    pub(crate) fn has_sweep(&self) -> bool {
+        self.has_sweep.load(Ordering::Relaxed)
+    }
+
+    /// Waits until an item of a sweep was requested, if it is in one: a read out of turn would interrupt the sweep twice.
+    pub(crate) fn wait_for(&self, index: u64) {
+        let mut state = self.lock();
+        while !state.is_closed && !state.has_hung && state.schedule.is_in_sweep(index) {
+            let before = state.requests;
+            state.is_waited_for = true;
+            let (woken, timeout) =
+                self.requested.wait_timeout(state, LONGEST_WAIT).unwrap_or_else(PoisonError::into_inner);
+            state = woken;
+            state.has_hung = timeout.timed_out() && state.requests == before;
+        }
+        state.is_waited_for = false;
     }
 
     /// Hands the items before index `end` over that were not. Returns how many are worth handing over next time.
@@ -202,7 +241,13 @@ impl Pool {
             state.blocked -= usize::from(result.was_blocked());
             match result {
                 Done::LookedUp { found, .. } => state.schedule.looked_up(start.index, found),
-                Done::Requested(bytes) => state.schedule.requested(start.index, bytes),
+                Done::Requested(bytes) => {
+                    state.schedule.requested(start.index, bytes);
+                    state.requests += 1;
+                    if state.is_waited_for {
+                        self.requested.notify_one();
+                    }
+                }
             }
         }
     }
@@ -214,6 +259,7 @@ impl Pool {
         loop {
             schedule.take(taken, share);
             let start = schedule.next(share);
+            self.has_sweep.store(schedule.has_sweep(), Ordering::Relaxed);
             let hand_over_at = schedule.next_hand_over();
             self.hand_over_at.store(hand_over_at, Ordering::SeqCst);
             // Either the program sees the new count for its next hand-over, or this thread sees the items that the program has taken since.

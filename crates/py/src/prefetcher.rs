@@ -120,6 +120,9 @@ impl Prefetcher {
         let State::Running(running) = &mut *state else {
             return Err(PyValueError::new_err("the Prefetcher is closed"));
         };
+        if running.kept.is_none() && running.prefetcher.would_wait() {
+            py.detach(|| running.prefetcher.wait());
+        }
         let entry = running.kept.take().or_else(|| running.prefetcher.next());
         if let Some(error) = self.shared.take_urgent() {
             running.kept = entry;

@@ -2,6 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 
 const PAGE: u64 = 4096;
 
@@ -26,7 +27,7 @@ impl Reserve for Held {
 }
 
 fn absent(pages: u64, position: u64) -> Found {
-    Found::Absent { bytes: pages * PAGE, place: Place { device: 1, position } }
+    Found::Absent { bytes: pages * PAGE, place: Place { device: 1, is_rotating: false, position } }
 }
 
 fn schedule_of(items: u64, limits: Limits) -> (Schedule<()>, Held) {
