@@ -419,7 +419,7 @@ impl<P: Clone> Schedule<P> {
         }
         let is_half_empty = self.held_bytes <= self.limits.bytes / 2 && self.ahead <= self.limits.items / 2;
         let window_end = self.taken.saturating_add(self.limits.items);
-        if self.ahead == 0 || is_half_empty {
+        if self.ahead == 0 || is_half_empty || self.ready.is_rotating() {
             (self.is_filling, self.batch_end) = (true, window_end);
         }
         let end = self.end().min(window_end).min(self.batch_end);

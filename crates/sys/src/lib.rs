@@ -47,6 +47,7 @@ pub mod priority;
 pub mod process_id;
 pub mod ring;
 pub mod root;
+pub mod seccomp;
 pub mod signals;
 pub mod sparse;
 pub mod tasks;
