@@ -8,6 +8,7 @@ mod disk;
 mod embedded;
 mod fetch;
 mod hostile;
+mod library;
 mod live;
 mod machine_lock;
 mod mounted;

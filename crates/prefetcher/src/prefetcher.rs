@@ -131,7 +131,9 @@ impl<T> Prefetcher<T> {
     /// the sweep twice. Returns at once on other devices, and within a second if the disk does not answer; then it waits for no other item.
     /// [`Iterator::next`] does the same; a program with an interpreter lock calls this first, without the lock, if [`Self::would_wait`].
     pub fn wait(&mut self) {
-        if self.would_wait() {
+        if self.would_wait() && self.pool.is_in_sweep(self.taken) {
+            // The workers go on with what they have while the program waits.
+            self.hand_over();
             self.pool.wait_for(self.taken);
         }
     }
@@ -209,6 +211,7 @@ impl<T> Iterator for Prefetcher<T> {
         if self.buffer.is_empty() {
             self.pull();
         }
+        self.wait();
         let Some(pulled) = self.buffer.pop_front() else {
             self.pool.close();
             if let Some(panic) = self.panic.take() {
@@ -216,7 +219,6 @@ impl<T> Iterator for Prefetcher<T> {
             }
             return None;
         };
-        self.wait();
         self.taken += 1;
         if self.pool.set_taken(self.taken) {
             self.hand_over();

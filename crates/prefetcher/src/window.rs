@@ -35,10 +35,11 @@ const LARGEST_BATCH: u64 = 64;
 /// As [`LARGEST_BATCH`] among cached items, in looked-up ones: the program wakes a worker once for several lookups.
 const LOOKUPS_PER_BATCH: u64 = 4;
 
-/// Items that are worth handing over, in windows: metadata of later items is looked up while the data of a window is read.
-const LOOK_AHEAD_WINDOWS: u64 = 4;
+/// Items that are handed over beyond the window, at most: their metadata is looked up while the data of the window is read. Sixteen for each of the
+/// default workers; each takes about 200 bytes.
+const LOOK_AHEAD: u64 = 512;
 
-/// As [`LOOK_AHEAD_WINDOWS`] among cached items, in looked-up ones: more items would not fit into the caches of the processor.
+/// As [`LOOK_AHEAD`] among cached items, in looked-up ones: more items would not fit into the caches of the processor.
 const LOOKUPS_AHEAD: u64 = 16;
 
 /// Memory of the budget.
@@ -202,7 +203,7 @@ impl<P: Clone> Schedule<P> {
 
     /// Items beyond the taken ones that are worth handing over.
     pub(crate) fn look_ahead(&self) -> u64 {
-        if self.stride > 1 { LOOKUPS_AHEAD * self.stride } else { LOOK_AHEAD_WINDOWS * self.items_ahead() }
+        if self.stride > 1 { LOOKUPS_AHEAD * self.stride } else { self.items_ahead() + LOOK_AHEAD }
     }
 
     /// Whether the item is to be handed over with its path.

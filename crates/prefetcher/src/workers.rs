@@ -120,6 +120,11 @@ impl Pool {
         self.has_sweep.load(Ordering::Relaxed)
     }
 
+    /// Whether this item waits for its turn on a rotating disk, or is being read there.
+    pub(crate) fn is_in_sweep(&self, index: u64) -> bool {
+        self.lock().schedule.is_in_sweep(index)
+    }
+
     /// Waits until an item of a sweep was requested, if it is in one: a read out of turn would interrupt the sweep twice.
     pub(crate) fn wait_for(&self, index: u64) {
         let mut state = self.lock();
