@@ -77,7 +77,7 @@ pub struct PrefetcherOptions {
     pub window_items: u64,
     /// Window: the items that the program takes in this time, microseconds.
     pub window_us: u64,
-    /// Largest number of threads that read ahead. 0: 16. They are started as needed.
+    /// Largest number of threads that read ahead. 0: 8. They are started as needed.
     pub threads: u32,
     /// 0: for later versions.
     pub flags: u32,

@@ -31,7 +31,7 @@ pub struct PrefetcherOptions {
     pub window: Window,
     /// Limit of the bytes that are read ahead and not consumed, shared with other readers. Default: the budget of the process.
     pub budget: Budget,
-    /// Largest number of worker threads; 0: 16. They are started as needed: one if everything is cached.
+    /// Largest number of worker threads; 0: 8. They are started as needed: one if everything is cached.
     pub threads: usize,
 }
 

@@ -183,6 +183,7 @@ impl<T> Prefetcher<T> {
     fn pull(&mut self) {
         let Some(source) = &mut self.source else { return };
         let (buffer, count) = (&mut self.buffer, self.look_ahead);
+        buffer.reserve_exact(count.saturating_sub(buffer.len()));
         let filled = catch_unwind(AssertUnwindSafe(|| {
             while buffer.len() < count {
                 match source.next() {

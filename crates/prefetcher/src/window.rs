@@ -37,7 +37,7 @@ const LOOKUPS_PER_BATCH: u64 = 4;
 
 /// Items that are handed over beyond the window, at most: their metadata is looked up while the data of the window is read. Sixteen for each of the
 /// default workers; each takes about 200 bytes.
-const LOOK_AHEAD: u64 = 512;
+const LOOK_AHEAD: u64 = 256;
 
 /// As [`LOOK_AHEAD`] among cached items, in looked-up ones: more items would not fit into the caches of the processor.
 const LOOKUPS_AHEAD: u64 = 16;
@@ -224,6 +224,11 @@ impl<P: Clone> Schedule<P> {
         let most = LARGEST_BATCH.max(LOOKUPS_PER_BATCH * self.stride);
         let ahead = if self.is_lookup_missing() { self.end() - self.taken } else { self.items_ahead() };
         self.taken + (ahead / 4).clamp(1, most)
+    }
+
+    /// Makes room for the items before index `end`, and no more.
+    pub(crate) fn reserve(&mut self, end: u64) {
+        self.slots.reserve_exact(end.saturating_sub(self.first) as usize - self.slots.len());
     }
 
     /// Adds the next item.

@@ -19,8 +19,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Workers, if the program gives no number. Data loaders use up to 16 threads; a device of a cloud answers that many small reads at once.
-const DEFAULT_WORKERS: usize = 16;
+/// Workers, if the program gives no number. A worker waits for metadata, not for data: eight look up as many cold files in the same time as 16
+/// threads of a data loader, which wait for both.
+const DEFAULT_WORKERS: usize = 8;
 
 /// Stack of a worker, bytes: the deepest call reads a file of sysfs.
 const STACK_BYTES: usize = 256 << 10;
@@ -159,6 +160,7 @@ impl Pool {
         if schedule.needs_later_paths() {
             schedule.add_later_paths(path_of);
         }
+        schedule.reserve(end);
         for index in schedule.end()..end {
             schedule.push(match item_at(index) {
                 None => Handed::NoFile,

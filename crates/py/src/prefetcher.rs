@@ -22,7 +22,7 @@ use std::time::Duration;
 /// items_ahead: how far ahead, as a number of items, instead of window.
 /// seconds: how far ahead, as the items that are consumed in this time, instead of window.
 /// budget: memory that the read-ahead may hold: an ahead.Budget, bytes or "64M"; None: the 64 MiB of the process, shared.
-/// threads: largest number of threads that read ahead. 0: 16.
+/// threads: largest number of threads that read ahead. 0: 8.
 /// resolve: a function from an item to its path, to (path, start, stop), or to None: nothing is read ahead.
 ///
 /// Missing files are skipped: the program gets its own error when it opens them. An exception of the iterable or of resolve is raised in the
