@@ -37,6 +37,7 @@ mod lookup;
 mod options;
 mod pace;
 mod prefetcher;
+mod slots;
 mod sweep;
 mod window;
 mod workers;

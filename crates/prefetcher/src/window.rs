@@ -16,8 +16,8 @@
 //!
 //! After 64 cached items in a row only every second item is looked up, and so on down to every 64th, until one is not cached.
 
+use crate::slots::{Slots, Stage};
 use crate::sweep::{Place, Sweeps};
-use std::collections::VecDeque;
 
 /// Cached items in a row after which not every item is looked up.
 const CACHED_IN_A_ROW: u32 = 64;
@@ -48,17 +48,6 @@ pub(crate) trait Reserve {
     fn take(&mut self, bytes: u64) -> bool;
     /// Gives bytes back.
     fn give_back(&mut self, bytes: u64);
-}
-
-/// An item as it is handed over.
-#[derive(Clone, Debug)]
-pub(crate) enum Handed<P> {
-    /// With its path.
-    Path(P),
-    /// The path follows if items around it are not cached.
-    Later,
-    /// There is no file for the key.
-    NoFile,
 }
 
 /// The result of a lookup.
@@ -108,33 +97,10 @@ pub(crate) struct Outcomes {
     pub unchecked: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    Later,
-    Waiting,
-    LookingUp,
-    Sized,
-    Ready,
-    Reading,
-    Done,
-}
-
-#[derive(Debug)]
-struct Slot<P> {
-    path: Option<P>,
-    stage: Stage,
-    bytes: u64,
-    place: Place,
-    /// Reserved for this item.
-    held_bytes: u64,
-}
-
 /// The items from the taken one on, and what to start for them.
 #[derive(Debug)]
 pub(crate) struct Schedule<P> {
-    slots: VecDeque<Slot<P>>,
-    /// Index of the first slot, or of the next one if there is none.
-    first: u64,
+    slots: Slots<P>,
     /// Items with smaller indices were taken. The last of them is in use; those before it are consumed.
     taken: u64,
     /// Each sized item before it was admitted.
@@ -151,7 +117,7 @@ pub(crate) struct Schedule<P> {
     /// End of the window when it was half empty: later items belong to the next batch.
     batch_end: u64,
     ready: Sweeps,
-    /// Slots in [`Stage::Later`].
+    /// Items whose paths were left for later.
     later: u64,
     cached_in_a_row: u32,
     /// A power of two.
@@ -163,8 +129,7 @@ impl<P: Clone> Schedule<P> {
     /// A schedule of items from index `taken` on.
     pub(crate) fn new(taken: u64, page_bytes: u64) -> Schedule<P> {
         Schedule {
-            slots: VecDeque::new(),
-            first: taken,
+            slots: Slots::new(taken),
             taken,
             frontier: taken,
             next_lookup: taken,
@@ -193,7 +158,7 @@ impl<P: Clone> Schedule<P> {
 
     /// The index of the next item to hand over.
     pub(crate) fn end(&self) -> u64 {
-        self.first + self.slots.len() as u64
+        self.slots.end()
     }
 
     /// Items beyond the taken ones that are in the window or need no place in it.
@@ -206,8 +171,12 @@ impl<P: Clone> Schedule<P> {
         if self.stride > 1 { LOOKUPS_AHEAD * self.stride } else { self.items_ahead() + LOOK_AHEAD }
     }
 
-    /// Whether the item is to be handed over with its path.
-    pub(crate) fn needs_path(&self, index: u64) -> bool {
+    /// The index of the next item to hand over with its path.
+    pub(crate) fn next_with_path(&self) -> u64 {
+        self.end().next_multiple_of(self.stride)
+    }
+
+    fn needs_path(&self, index: u64) -> bool {
         index & (self.stride - 1) == 0
     }
 
@@ -228,68 +197,59 @@ impl<P: Clone> Schedule<P> {
 
     /// Makes room for the items before index `end`, and no more.
     pub(crate) fn reserve(&mut self, end: u64) {
-        self.slots.reserve_exact(end.saturating_sub(self.first) as usize - self.slots.len());
+        self.slots.reserve(end.saturating_sub(self.end()) / self.stride);
     }
 
-    /// Adds the next item.
-    pub(crate) fn push(&mut self, handed: Handed<P>) {
-        let (path, stage) = match handed {
-            Handed::Path(path) => (Some(path), Stage::Waiting),
-            Handed::Later => (None, Stage::Later),
-            Handed::NoFile => (None, Stage::Done),
-        };
-        self.later += u64::from(stage == Stage::Later);
-        self.outcomes.unreadable += u64::from(stage == Stage::Done);
-        self.slots.push_back(Slot { path, stage, bytes: 0, place: Place::default(), held_bytes: 0 });
+    /// Adds the next item; `None`: it has no file.
+    pub(crate) fn push(&mut self, path: Option<P>) {
+        self.outcomes.unreadable += u64::from(path.is_none());
+        self.slots.push(path);
     }
 
-    /// Adds the paths of items that were handed over without.
+    /// Leaves the paths of the items before index `end` for later.
+    pub(crate) fn push_later(&mut self, end: u64) {
+        self.later += end.saturating_sub(self.end());
+        self.slots.skip_to(end);
+    }
+
+    /// Adds the paths of items that were handed over without. `None`: there is no file.
     pub(crate) fn add_later_paths(&mut self, path_of: impl Fn(u64) -> Option<P>) {
-        for (index, slot) in (self.first..).zip(&mut self.slots) {
-            if slot.stage == Stage::Later
-                && let Some(path) = path_of(index)
-            {
-                (slot.path, slot.stage) = (Some(path), Stage::Waiting);
-                self.later -= 1;
-                self.next_lookup = self.next_lookup.min(index);
-                self.frontier = self.frontier.min(index.max(self.taken));
-            }
-        }
+        self.slots.fill(self.taken, path_of);
+        self.later = 0;
+        (self.next_lookup, self.frontier) = (self.taken, self.taken);
     }
 
     /// The program has taken this number of items in total. Those before the last taken one are consumed.
     pub(crate) fn take(&mut self, taken: u64, reserve: &mut impl Reserve) {
-        for index in self.taken..taken {
-            while self.first < index
-                && let Some(consumed) = self.slots.pop_front()
-            {
-                self.first += 1;
-                self.release(consumed.held_bytes, reserve);
-            }
+        if taken <= self.taken {
+            return;
+        }
+        let mut left_out = taken.min(self.end()).saturating_sub(self.taken);
+        let mut index = self.slots.next_from(self.taken);
+        while index < taken.min(self.end()) {
             self.take_one(index, reserve);
+            left_out -= 1;
+            index = self.slots.next_from(index + 1);
         }
-        self.taken = self.taken.max(taken);
-        if self.slots.is_empty() {
-            self.first = self.taken;
+        self.later -= left_out;
+        self.outcomes.unchecked += left_out;
+        self.outcomes.not_started += taken - taken.min(self.end()).max(self.taken);
+        while let Some(consumed) = self.slots.pop_below(taken - 1) {
+            self.release(consumed.held_bytes, reserve);
         }
-        self.frontier = self.frontier.max(self.taken);
-        self.next_lookup = self.next_lookup.max(self.taken);
+        self.taken = taken;
+        self.slots.skip_to(taken);
+        self.frontier = self.frontier.max(taken);
+        self.next_lookup = self.next_lookup.max(taken);
     }
 
     fn take_one(&mut self, index: u64, reserve: &mut impl Reserve) {
         let is_checked = self.needs_path(index);
-        let Some(slot) = self.slot(index) else {
-            self.outcomes.not_started += 1;
-            return;
-        };
+        let Some(slot) = self.slots.get_mut(index) else { return };
         let (stage, held, place) = (slot.stage, slot.held_bytes, slot.place);
         (slot.stage, slot.path) = (Stage::Done, None);
         self.ahead -= u64::from(held > 0);
         match stage {
-            Stage::Later => {
-                self.later -= 1;
-                self.outcomes.unchecked += 1;
-            }
             Stage::Waiting if !is_checked => self.outcomes.unchecked += 1,
             Stage::Waiting | Stage::Sized => self.outcomes.not_started += 1,
             Stage::Ready => {
@@ -332,7 +292,8 @@ impl<P: Clone> Schedule<P> {
 
     /// Whether this item does.
     pub(crate) fn is_in_sweep(&mut self, index: u64) -> bool {
-        self.slot(index)
+        self.slots
+            .get_mut(index)
             .is_some_and(|slot| slot.place.is_rotating && matches!(slot.stage, Stage::Ready | Stage::Reading))
     }
 
@@ -342,7 +303,7 @@ impl<P: Clone> Schedule<P> {
             Found::Absent { .. } => self.check_all(),
             Found::Cached | Found::Unreadable => self.check_fewer(),
         }
-        let Some(slot) = self.slot(index).filter(|slot| slot.stage == Stage::LookingUp) else { return };
+        let Some(slot) = self.slots.get_mut(index).filter(|slot| slot.stage == Stage::LookingUp) else { return };
         slot.stage = Stage::Done;
         match found {
             Found::Cached => self.outcomes.cached += 1,
@@ -359,17 +320,12 @@ impl<P: Clone> Schedule<P> {
     pub(crate) fn requested(&mut self, index: u64, bytes: Option<u64>) {
         self.outcomes.requested_bytes += bytes.unwrap_or(0);
         self.ready.end(index);
-        let Some(slot) = self.slot(index).filter(|slot| slot.stage == Stage::Reading) else { return };
+        let Some(slot) = self.slots.get_mut(index).filter(|slot| slot.stage == Stage::Reading) else { return };
         slot.stage = Stage::Done;
         match bytes {
             Some(_) => self.outcomes.requested += 1,
             None => self.outcomes.unreadable += 1,
         }
-    }
-
-    fn slot(&mut self, index: u64) -> Option<&mut Slot<P>> {
-        let at = usize::try_from(index.checked_sub(self.first)?).ok()?;
-        self.slots.get_mut(at)
     }
 
     fn check_all(&mut self) {
@@ -394,7 +350,7 @@ impl<P: Clone> Schedule<P> {
         let end = self.end().min(self.taken.saturating_add(self.limits.items));
         while self.next_lookup < end {
             let index = self.next_lookup;
-            if self.needs_path(index) && self.slot(index).is_some_and(|slot| slot.stage == Stage::Waiting) {
+            if self.needs_path(index) && self.slots.get_mut(index).is_some_and(|slot| slot.stage == Stage::Waiting) {
                 return Some(index);
             }
             self.next_lookup = (index + 1).next_multiple_of(self.stride);
@@ -403,14 +359,14 @@ impl<P: Clone> Schedule<P> {
     }
 
     fn start_lookup(&mut self, index: u64) -> Option<Start<P>> {
-        let slot = self.slot(index)?;
+        let slot = self.slots.get_mut(index)?;
         slot.stage = Stage::LookingUp;
         let path = slot.path.clone()?;
         Some(Start { index, work: Work::LookUp, path })
     }
 
     fn start_reading(&mut self, index: u64) -> Option<Start<P>> {
-        let slot = self.slot(index)?;
+        let slot = self.slots.get_mut(index)?;
         slot.stage = Stage::Reading;
         let (place, bytes, path) = (slot.place, slot.held_bytes, slot.path.take()?);
         self.ready.start(place, index);
@@ -431,11 +387,12 @@ impl<P: Clone> Schedule<P> {
         let end = self.end().min(window_end).min(self.batch_end);
         while self.is_filling && self.frontier < end && !self.is_lookup_missing() {
             let index = self.frontier;
-            if self.slot(index).is_some_and(|slot| slot.stage == Stage::Sized) && !self.admit_one(index, reserve) {
+            let is_sized = self.slots.get(index).is_some_and(|slot| slot.stage == Stage::Sized);
+            if is_sized && !self.admit_one(index, reserve) {
                 self.is_filling = false;
                 return;
             }
-            self.frontier += 1;
+            self.frontier = self.slots.next_from(index + 1).min(end);
         }
     }
 
@@ -444,8 +401,7 @@ impl<P: Clone> Schedule<P> {
         if self.frontier >= self.taken.saturating_add(self.limits.items) {
             return false;
         }
-        let at = (self.frontier - self.first) as usize;
-        match self.slots.get(at).map(|slot| slot.stage) {
+        match self.slots.get(self.frontier).map(|slot| slot.stage) {
             Some(Stage::LookingUp) => true,
             Some(Stage::Waiting) => self.needs_path(self.frontier),
             _ => false,
@@ -455,13 +411,13 @@ impl<P: Clone> Schedule<P> {
     fn admit_one(&mut self, index: u64, reserve: &mut impl Reserve) -> bool {
         // At most half: an item in use and the next one fit at the same time.
         let most = (self.limits.bytes / 2).max(self.page_bytes);
-        let Some(slot) = self.slot(index) else { return true };
+        let Some(slot) = self.slots.get_mut(index) else { return true };
         let (bytes, place) = (slot.bytes.min(most), slot.place);
         let fits = self.held_bytes + bytes <= self.limits.bytes || self.ahead == 0;
         if !fits || !reserve.take(bytes) {
             return false;
         }
-        let Some(slot) = self.slot(index) else { return true };
+        let Some(slot) = self.slots.get_mut(index) else { return true };
         (slot.stage, slot.held_bytes) = (Stage::Ready, bytes);
         self.held_bytes += bytes;
         self.ahead += 1;
@@ -470,7 +426,7 @@ impl<P: Clone> Schedule<P> {
     }
 
     fn release_slot(&mut self, index: u64, reserve: &mut impl Reserve) {
-        if let Some(slot) = self.slot(index) {
+        if let Some(slot) = self.slots.get_mut(index) {
             let bytes = std::mem::take(&mut slot.held_bytes);
             self.release(bytes, reserve);
         }

@@ -9,7 +9,7 @@
 //! No system call is made while the lock is held, so that the program waits for a disk only if it wants to. The threads are detached: a worker that
 //! waits for a server that does not answer ends when it is answered.
 
-use crate::window::{Found, Handed, Limits, Outcomes, Reserve, Schedule, Start, Work};
+use crate::window::{Found, Limits, Outcomes, Reserve, Schedule, Start, Work};
 use crate::{Item, lookup::Files};
 use ahead_stream::{Budget, Share};
 use ahead_sys::signals::{SignalFd, SignalSet};
@@ -161,12 +161,12 @@ impl Pool {
             schedule.add_later_paths(path_of);
         }
         schedule.reserve(end);
-        for index in schedule.end()..end {
-            schedule.push(match item_at(index) {
-                None => Handed::NoFile,
-                Some(item) if schedule.needs_path(index) => Handed::Path(Arc::new(item.clone())),
-                Some(_) => Handed::Later,
-            });
+        while schedule.end() < end {
+            let index = schedule.next_with_path();
+            schedule.push_later(index.min(end));
+            if index < end {
+                schedule.push(path_of(index));
+            }
         }
         let has_more = schedule.has_more(share);
         let look_ahead = schedule.look_ahead();

@@ -33,8 +33,14 @@ fn absent(pages: u64, position: u64) -> Found {
 fn schedule_of(items: u64, limits: Limits) -> (Schedule<()>, Held) {
     let mut schedule = Schedule::new(0, PAGE);
     schedule.set_limits(limits);
-    (0..items).for_each(|_| schedule.push(Handed::Path(())));
+    (0..items).for_each(|_| schedule.push(Some(())));
     (schedule, Held::default())
+}
+
+/// Hands the next item over, with its path if it is needed.
+fn hand_over<P: Clone>(schedule: &mut Schedule<P>, path: P) {
+    let index = schedule.end();
+    if schedule.next_with_path() == index { schedule.push(Some(path)) } else { schedule.push_later(index + 1) }
 }
 
 /// Carries out all work that can be started, and returns the items that were read, in their order.
@@ -158,8 +164,7 @@ fn cached_items_are_checked_less_and_less_until_one_is_absent() {
     let (mut schedule, mut held) = schedule_of(0, Limits { items: 4096, bytes: u64::MAX });
     let mut looked_up = 0;
     for taken in 0..10_000 {
-        let index = schedule.end();
-        schedule.push(if schedule.needs_path(index) { Handed::Path(()) } else { Handed::Later });
+        hand_over(&mut schedule, ());
         while let Some(start) = schedule.next(&mut held) {
             schedule.looked_up(start.index, Found::Cached);
             looked_up += 1;
@@ -168,10 +173,7 @@ fn cached_items_are_checked_less_and_less_until_one_is_absent() {
     }
     assert!((160..400).contains(&looked_up), "{looked_up} lookups");
     assert!(schedule.outcomes().unchecked > 9000);
-    let end = schedule.end();
-    (0..LARGEST_STRIDE).for_each(|n| {
-        schedule.push(if schedule.needs_path(end + n) { Handed::Path(()) } else { Handed::Later });
-    });
+    (0..LARGEST_STRIDE).for_each(|_| hand_over(&mut schedule, ()));
     let start = schedule.next(&mut held).unwrap();
     assert!(!schedule.needs_later_paths());
     schedule.looked_up(start.index, absent(1, 0));
@@ -251,8 +253,7 @@ impl Watched {
     fn push(&mut self, count: u8) {
         for _ in 0..count {
             let index = self.schedule.end();
-            let handed = if self.schedule.needs_path(index) { Handed::Path(index) } else { Handed::Later };
-            self.schedule.push(handed);
+            hand_over(&mut self.schedule, index);
         }
     }
 
