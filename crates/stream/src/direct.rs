@@ -197,14 +197,10 @@ impl Direct {
         self.counters.requests += 1;
         self.counters.requested_bytes += length as u64;
         while let Some(given) = buffer.take() {
-            match self.reads.start(&self.file, piece.start, length, given, token) {
-                Ok(()) => break,
-                // Full of reads that were given up.
-                Err((given, None)) => {
-                    buffer = Some(given);
-                    self.complete(true);
-                }
-                Err((given, Some(error))) => return Chunk { token, done: Some((Err(error), given)), is_used: false },
+            // Full of reads that were given up.
+            if let Err(given) = self.reads.start(&self.file, piece.start, length, given, token) {
+                buffer = Some(given);
+                self.complete(true);
             }
         }
         Chunk { token, done: None, is_used: false }

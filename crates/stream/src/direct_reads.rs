@@ -32,11 +32,13 @@ pub(crate) struct DirectReads {
     device: DeviceNumber,
     executor: Executor,
     may_use_io_uring: bool,
+    /// Reads of a ring that the kernel has refused since.
+    lost: Vec<u64>,
 }
 
 impl DirectReads {
     pub fn new(device: DeviceNumber, may_use_io_uring: bool) -> DirectReads {
-        DirectReads { device, executor: Executor::NotStarted, may_use_io_uring }
+        DirectReads { device, executor: Executor::NotStarted, may_use_io_uring, lost: Vec::new() }
     }
 
     /// Whether another read can be started.
@@ -48,7 +50,7 @@ impl DirectReads {
         }
     }
 
-    /// Starts a read. Returns the buffer if there is no room, or with the error if the kernel refused it.
+    /// Starts a read. Returns the buffer if there is no room.
     pub fn start(
         &mut self,
         file: &Arc<File>,
@@ -56,43 +58,62 @@ impl DirectReads {
         length: usize,
         buffer: AlignedBuffer,
         token: u64,
-    ) -> Result<(), (AlignedBuffer, Option<io::Error>)> {
+    ) -> Result<(), AlignedBuffer> {
         if matches!(self.executor, Executor::NotStarted) {
             self.executor = executor(self.device, self.may_use_io_uring);
         }
+        let mut buffer = buffer;
+        if let Executor::Ring(ring) = &mut self.executor {
+            match ring.read(file, offset, length, buffer, token) {
+                Ok(()) => return Ok(()),
+                Err((given, None)) => return Err(given),
+                Err((given, Some(error))) => {
+                    buffer = given;
+                    self.give_up_ring(&error);
+                    self.lost.retain(|lost| *lost != token);
+                }
+            }
+        }
         match &mut self.executor {
-            Executor::Ring(ring) => ring.read(file, offset, length, buffer, token).map_err(|(buffer, error)| {
-                (
-                    buffer,
-                    error.map(|error| {
-                        error.raw_os_error().map_or(io::ErrorKind::Other.into(), io::Error::from_raw_os_error)
-                    }),
-                )
-            }),
             Executor::Threads(reads) if reads.in_flight < THREAD_DEPTH => {
                 reads.start(file.clone(), offset, length, buffer, token);
                 Ok(())
             }
-            _ => Err((buffer, None)),
+            _ => Err(buffer),
         }
     }
 
     /// Takes completed reads. `waits`: at least one, if any is in flight.
     pub fn completed(&mut self, waits: bool) -> Vec<Completion> {
+        let mut done = Vec::new();
         match &mut self.executor {
-            Executor::NotStarted => Vec::new(),
-            Executor::Ring(ring) if waits => ring.wait().unwrap_or_else(|error| {
-                // The next call tries again; io_uring_enter(2) fails to wait only without memory.
-                tracing::debug!("{error}");
-                Vec::new()
-            }),
-            Executor::Ring(ring) => ring.completions(),
-            Executor::Threads(reads) => reads.completed(waits),
+            Executor::NotStarted => {}
+            Executor::Ring(ring) if waits => match ring.wait() {
+                Ok(completions) => done = completions,
+                Err(error) => self.give_up_ring(&error),
+            },
+            Executor::Ring(ring) => done = ring.completions(),
+            Executor::Threads(reads) => done = reads.completed(waits && self.lost.is_empty()),
         }
+        let lost =
+            |token| Completion { token, result: Err(io::ErrorKind::Other.into()), buffer: Some(AlignedBuffer::new(0)) };
+        done.extend(self.lost.drain(..).map(lost));
+        done
+    }
+
+    /// The kernel refuses a ring that exists: the process has forbidden io_uring to itself (seccomp). Threads read from now on, and what was in
+    /// flight has failed.
+    fn give_up_ring(&mut self, error: &ahead_sys::Error) {
+        tracing::debug!("no io_uring any more: {error}");
+        if let Executor::Ring(ring) = &self.executor {
+            self.lost.extend(ring.tokens());
+        }
+        self.executor = Executor::Threads(ThreadReads::new(self.device));
     }
 
     /// In a child of fork(2): the reads are the parent's.
     pub fn forget(&mut self) {
+        self.lost.clear();
         if let Executor::Threads(reads) = std::mem::replace(&mut self.executor, Executor::NotStarted) {
             // Its locks may be held by threads that do not exist in this process.
             std::mem::forget(reads);
@@ -103,7 +124,13 @@ impl DirectReads {
 fn executor(device: DeviceNumber, may_use_io_uring: bool) -> Executor {
     let ring = may_use_io_uring.then(|| Ring::new(RING_DEPTH));
     match ring {
-        Some(Ok(ring)) => Executor::Ring(Box::new(ring)),
+        Some(Ok(mut ring)) => {
+            // FUSE, network; also btrfs, to which it costs microseconds.
+            if device.is_anonymous() {
+                ring.use_threads();
+            }
+            Executor::Ring(Box::new(ring))
+        }
         refused => {
             if let Some(Err(error)) = refused {
                 tracing::debug!("{error}");

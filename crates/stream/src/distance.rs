@@ -64,6 +64,12 @@ impl Distance {
         self.passed();
     }
 
+    /// The head of the device has been elsewhere, and is coming back: it reads as much as it can in the time of one access.
+    pub fn returned(&mut self) {
+        self.piece_bytes = self.piece_bytes.max(LARGEST_PIECE_BYTES).min(self.limit_bytes);
+        self.distance_bytes = self.distance_bytes.max(self.piece_bytes);
+    }
+
     /// The reader has used all of a request: the next ones are longer. So a reader that stops soon has not caused much.
     pub fn passed(&mut self) {
         let largest_bytes = LARGEST_PIECE_BYTES.max(self.distance_bytes / LEAST_PIECES);
@@ -130,12 +136,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_size_exceeds_the_limit(first in 1..1u64 << 30, steps in prop::collection::vec((0..4, 1..1u64 << 30), 0..100)) {
+        fn no_size_exceeds_the_limit(first in 1..1u64 << 30, steps in prop::collection::vec((0..5, 1..1u64 << 30), 0..100)) {
             let mut distance = Distance::new(first);
             let mut limit = first;
             for (step, new_limit) in steps {
                 match step {
                     0 => distance.requested(),
+                    4 => distance.returned(),
                     1 => distance.waited(),
                     2 => distance.found_cached(),
                     _ => {

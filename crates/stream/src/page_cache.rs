@@ -23,7 +23,7 @@ use crate::pattern::{Detector, Pattern};
 use crate::transport;
 use ahead_model::DeviceNumber;
 use ahead_sys::fork_count::fork_count;
-use ahead_sys::{cache, machine};
+use ahead_sys::{cache, fiemap, machine};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -171,7 +171,10 @@ impl PageCache {
         }
         let began = Instant::now();
         let is_predicted = self.detector.pattern() != Pattern::Random;
-        let _turn = is_predicted.then(|| transport::global().turn(self.device));
+        let turn = is_predicted.then(|| transport::global().turn(self.device, || self.position(at))).flatten();
+        if turn.as_ref().is_some_and(|turn| turn.has_waited) {
+            self.distance.returned();
+        }
         self.miss(&(at..at.saturating_add(rest.len() as u64)));
         // What was not requested, the kernel reads in requests as long as the call.
         let room = if self.ahead.find(at).is_some() { part } else { rest.len() };
@@ -323,6 +326,12 @@ impl PageCache {
         self.counters.requests += 1;
         self.counters.requested_bytes += bytes;
         Ok(())
+    }
+
+    /// Where a byte of the file lies on its device. 0 if the file system does not say: all such readers have their turns as they come.
+    fn position(&self, at: u64) -> u64 {
+        let extents = fiemap::extents(&*self.file, at, self.extent.page_bytes).unwrap_or_default();
+        extents.iter().find(|extent| extent.is_placed()).map_or(0, |extent| extent.physical_bytes)
     }
 
     /// Whether all pages of a piece are cached, or on their way.

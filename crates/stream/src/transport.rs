@@ -80,7 +80,7 @@ struct Device {
 impl Device {
     fn look_up(number: DeviceNumber) -> Device {
         let is_rotating = block::disk_setting(number, "rotational").is_some_and(|setting| setting == "1");
-        let turns = is_rotating.then(|| Arc::new(Turns::new()));
+        let turns = is_rotating.then(|| Arc::new(Turns::default()));
         Device { number, cap_bytes: cache::read_ahead_cap_bytes(number), turns }
     }
 }
@@ -142,8 +142,9 @@ impl Requests {
     }
 
     /// Waits for the reader's turn on a device that seeks; `None`: it does not. A reader that misses a page holds its turn until the page has come.
-    pub(crate) fn turn(&self, device: DeviceNumber) -> Option<Turn> {
-        self.device(device).turns.as_ref().map(Turns::take)
+    /// `position`: where the page lies on the device.
+    pub(crate) fn turn(&self, device: DeviceNumber, position: impl FnOnce() -> u64) -> Option<Turn> {
+        self.device(device).turns.as_ref().map(|turns| Turns::take(turns, position()))
     }
 
     fn device(&self, number: DeviceNumber) -> Device {
