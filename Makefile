@@ -1,7 +1,7 @@
 # What there is to do here: `make help`. The work is in scripts/, so that each step can also be run by itself.
 
 .PHONY: help install uninstall demo test soak test-again test-kernels test-restart bench bench-coldstart bench-boot bench-sim embedded deb
-.PHONY: bench-library test-deb test-boot lint dist guide fuzz install-lib
+.PHONY: bench-library test-deb test-boot test-sanitizers lint dist guide fuzz install-lib
 
 export PREFIX DESTDIR LIBDIR
 
@@ -36,6 +36,9 @@ soak: ## Properties, hostile input and kills on fresh seeds, for SOAK_SECONDS (3
 
 test-again: ## The privileged tests, 20 rounds quiet and 20 with every processor busy; goes on where it was stopped
 	@scripts/test-again
+
+test-sanitizers: ## The library's tests under AddressSanitizer, with leaks, and ThreadSanitizer (the first build takes ten minutes)
+	@scripts/test-sanitizers
 
 test-kernels: ## Record and replay under Debian's packaged kernels, in QEMU
 	@scripts/kernels/test

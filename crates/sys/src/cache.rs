@@ -256,6 +256,14 @@ pub fn read_now(fd: impl AsFd, buffer: &mut [u8], offset_bytes: u64) -> std::io:
     }
 }
 
+/// Reads from `offset_bytes` on, and waits for absent pages: pread(2), as a single instruction in the program.
+///
+/// Errors: those of pread(2), without EINTR.
+#[inline(always)]
+pub fn read_waiting(fd: impl AsFd, buffer: &mut [u8], offset_bytes: u64) -> std::io::Result<usize> {
+    Ok(rustix::io::retry_on_intr(|| rustix::io::pread(&fd, &mut *buffer, offset_bytes))?)
+}
+
 /// Doubles the read-ahead window of this open file (`POSIX_FADV_SEQUENTIAL`).
 pub fn sequential_reads(fd: impl AsFd) -> Result<()> {
     fadvise(fd, 0, None, Advice::Sequential).map_err(|e| Error::io("advise sequential access", e))

@@ -50,6 +50,8 @@ pub struct Ring {
     ring: Option<IoUring>,
     slots: Vec<Option<InFlight>>,
     free: Vec<usize>,
+    /// Threads of the kernel execute the reads.
+    is_async: bool,
     /// The process that made the ring.
     fork: u32,
 }
@@ -62,12 +64,24 @@ impl Ring {
         let fork = fork_count();
         let ring = IoUring::new(depth.max(2)).map_err(|e| Error::io("set up io_uring", e))?;
         let slots = depth as usize;
-        Ok(Ring { ring: Some(ring), slots: (0..slots).map(|_| None).collect(), free: (0..slots).rev().collect(), fork })
+        let (slots, free) = ((0..slots).map(|_| None).collect(), (0..slots).rev().collect());
+        Ok(Ring { ring: Some(ring), slots, free, is_async: false, fork })
+    }
+
+    /// Lets threads of the kernel execute the reads. For file systems that may answer late (FUSE, network): the kernel executes their reads in the
+    /// call that submits them, which then waits for the server.
+    pub fn use_threads(&mut self) {
+        self.is_async = true;
     }
 
     /// Requests in flight.
     pub fn in_flight(&self) -> usize {
         self.slots.len() - self.free.len()
+    }
+
+    /// Tokens of the requests in flight.
+    pub fn tokens(&self) -> impl Iterator<Item = u64> {
+        self.slots.iter().flatten().map(|in_flight| in_flight.token)
     }
 
     /// Whether another request can be submitted.
@@ -92,6 +106,7 @@ impl Ring {
         let length = length_bytes.min(buffer.bytes().len()).min(LARGEST_REQUEST_BYTES) as u32;
         let address = buffer.bytes().as_mut_ptr();
         let entry = opcode::Read::new(types::Fd(file.as_raw_fd()), address, length).offset(offset_bytes).build();
+        let entry = if self.is_async { entry.flags(squeue::Flags::ASYNC) } else { entry };
         match self.submit(entry, InFlight { token, file: file.clone(), buffer: Some(buffer) }) {
             Ok(()) => Ok(()),
             Err((in_flight, error)) => {
