@@ -165,7 +165,7 @@ typedef struct ahead_prefetcher_options {
     uint64_t window_items;
     /** Window: the items that the program takes in this time, microseconds. */
     uint64_t window_us;
-    /** Largest number of threads that read ahead. 0: 16. They are started as needed. */
+    /** Largest number of threads that read ahead. 0: 8. They are started as needed. */
     uint32_t threads;
     /** 0: for later versions. */
     uint32_t flags;
@@ -433,8 +433,8 @@ int ahead_prefetcher_of_items(const struct ahead_item *items,
 /**
  * Takes the next item: the program reads it now, and has read the items before it.
  *
- * Items come in their order, each once. The call never waits for a file: an item that was not read ahead yet is read by the program as
- * without a prefetcher.
+ * Items come in their order, each once. The call never waits for a file, except on a rotating disk: there it waits, within a sweep of the
+ * disk, for the request of its item. An item that was not read ahead yet is read by the program as without a prefetcher.
  *
  * @param key  receives the key of the item, or NULL if there is none. May be NULL.
  *

@@ -309,8 +309,8 @@ pub unsafe extern "C" fn ahead_prefetcher_of_items(
 
 /// Takes the next item: the program reads it now, and has read the items before it.
 ///
-/// Items come in their order, each once. The call never waits for a file: an item that was not read ahead yet is read by the program as
-/// without a prefetcher.
+/// Items come in their order, each once. The call never waits for a file, except on a rotating disk: there it waits, within a sweep of the
+/// disk, for the request of its item. An item that was not read ahead yet is read by the program as without a prefetcher.
 ///
 /// @param key  receives the key of the item, or NULL if there is none. May be NULL.
 ///

@@ -6,16 +6,18 @@
 //!                               │                          (metadata only)
 //!                            taken: the program reads it
 //!
-//!     program ──next()──▶ item 3          never waits: an item that was not read ahead is read by the program as without a Prefetcher
+//!     program ──next()──▶ item 3          an item that was not read ahead is read by the program as without a Prefetcher
 //!        │ hands items over, up to 4,096 ahead
 //!        ▼
 //!     workers   look up   path, inode, position; which pages are resident          far ahead, cheap to hold
 //!               read      the item's range into the page cache                     within the window, in the order of the disk
 //! ```
 //!
-//! The items come out unchanged and in their order. Taking an item means that the items before it are consumed: their part of the window
-//! is free again. The window is filled in batches, when half of it is empty, so that the requests of a batch can be sorted by their position on
-//! the disk.
+//! The items come out unchanged and in their order. `next()` waits for nothing, with one exception: a rotating disk is read in sweeps, and a read of
+//! the program in the middle of one would cost two long moves of the head. There `next()` waits until its item is requested.
+//!
+//! Taking an item means that the items before it are consumed: their part of the window is free again. The window is filled in batches, when half
+//! of it is empty, so that the requests of a batch can be sorted by their position on the disk; while a sweep is under way, at once.
 //!
 //! ```no_run
 //! for item in ahead_prefetcher::Prefetcher::new(["a.jpg", "b.jpg", "c.jpg"]) {

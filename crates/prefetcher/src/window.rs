@@ -1,7 +1,7 @@
 //! What to start next. Pure: items, taken items and results go in, work comes out.
 //!
 //! ```text
-//!     Later ─path given─▶ Waiting ─▶ LookingUp ─▶ Sized ─admitted─▶ Ready ─▶ Reading ─▶ Done
+//!     path given ───────▶ Waiting ─▶ LookingUp ─▶ Sized ─admitted─▶ Ready ─▶ Reading ─▶ Done
 //!                                        │                                               ▲
 //!                                        ╰── cached, skipped, empty ─────────────────────╯
 //!
@@ -11,8 +11,8 @@
 //!
 //! Items are admitted strictly in their order while they fit into the window: a lookup that takes long holds up the items behind it until it ends, or
 //! until the program takes its item and waits itself. Admission pauses when the window is full and resumes when half of it is
-//! empty: the admitted batch is then started in the order of the disk, one sweep upwards. Only items that are urgent go first, in their own
-//! order. Lookups have no bytes to hold and go as far ahead as items are handed over.
+//! empty: the admitted batch is then started in the order of the disk ([`crate::sweep`]). Only items that are urgent go first, in their own
+//! order; on a rotating disk none is, and while its sweep is under way, items are admitted at once. Lookups have no bytes to hold and go as far ahead as items are handed over.
 //!
 //! After 64 cached items in a row only every second item is looked up, and so on down to every 64th, until one is not cached.
 

@@ -25,6 +25,8 @@ use std::time::Duration;
 /// threads: largest number of threads that read ahead. 0: 8.
 /// resolve: a function from an item to its path, to (path, start, stop), or to None: nothing is read ahead.
 ///
+/// On a rotating disk next() may wait until its item is requested in the order of the disk; other threads run meanwhile.
+///
 /// Missing files are skipped: the program gets its own error when it opens them. An exception of the iterable or of resolve is raised in the
 /// place of its item. The reading stops at close(), at the end of a with block, and when the object is deleted.
 #[pyclass(frozen, weakref, module = "ahead")]

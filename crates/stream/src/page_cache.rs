@@ -1,7 +1,8 @@
 //! Reads through the page cache, with read-ahead by requests to the kernel.
 //!
 //! ```text
-//!     read ─▶ preadv2(RWF_NOWAIT) ─ all bytes ──▶ return            cached data costs one call and a few comparisons
+//!     read ─▶ preadv2(RWF_NOWAIT) ─ all bytes ──▶ return            cached data costs one call and a few comparisons: in the rest of
+//!                  │                                                32 KiB a plain pread
 //!                  │ a page is missing
 //!                  ▼
 //!             request: the missing piece from this thread, the next pieces by the transport
