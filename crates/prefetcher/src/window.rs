@@ -191,8 +191,12 @@ impl<P: Clone> Schedule<P> {
             return 0;
         }
         let most = LARGEST_BATCH.max(LOOKUPS_PER_BATCH * self.stride);
-        let ahead = if self.is_lookup_missing() { self.end() - self.taken } else { self.items_ahead() };
-        self.taken + (ahead / 4).clamp(1, most)
+        if !self.is_lookup_missing() {
+            return self.taken + (self.items_ahead() / 4).clamp(1, most);
+        }
+        // When the item is taken whose lookup holds up the others, they can be admitted.
+        let held_up = self.frontier + 1 - self.taken;
+        self.taken + ((self.end() - self.taken) / 4).clamp(1, most).min(held_up)
     }
 
     /// Makes room for the items before index `end`, and no more.

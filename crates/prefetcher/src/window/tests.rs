@@ -196,6 +196,22 @@ fn items_are_handed_over_before_a_quarter_of_the_window_is_consumed() {
     assert_eq!(schedule.next_hand_over(), 65);
 }
 
+#[test]
+fn items_behind_a_hanging_lookup_are_handed_over_when_its_item_is_taken() {
+    let (mut schedule, mut held) = schedule_of(40, Limits { items: 4096, bytes: u64::MAX });
+    schedule.take(1, &mut held);
+    let hanging: Vec<u64> = (0..3).map(|_| schedule.next(&mut held).unwrap().index).collect();
+    assert_eq!((hanging, run(&mut schedule, &mut held, |_| absent(1, 0)).len()), (vec![1, 2, 3], 0));
+    for taken in 2..4 {
+        assert_eq!(schedule.next_hand_over(), taken);
+        schedule.take(taken, &mut held);
+        assert!(schedule.next(&mut held).is_none());
+    }
+    assert_eq!(schedule.next_hand_over(), 4);
+    schedule.take(4, &mut held);
+    assert_eq!(run(&mut schedule, &mut held, |_| absent(1, 0)).len(), 36);
+}
+
 /// What happens next in a random history.
 #[derive(Clone, Debug)]
 enum Step {
