@@ -22,6 +22,7 @@ use crate::distance::Distance;
 use crate::options::ReaderOptions;
 use crate::pattern::{Detector, Pattern};
 use crate::transport;
+use crate::turns::Turn;
 use ahead_model::DeviceNumber;
 use ahead_sys::fork_count::fork_count;
 use ahead_sys::{cache, fiemap, machine};
@@ -190,7 +191,9 @@ impl PageCache {
         if turn.as_ref().is_some_and(|turn| turn.has_waited) {
             self.distance.returned();
         }
+        let submission = turn.as_ref().map(Turn::submission);
         self.miss(&(at..at.saturating_add(rest.len() as u64)));
+        drop(submission);
         // What was not requested, the kernel reads in requests as long as the call.
         let room = if self.ahead.find(at).is_some() { part } else { rest.len() };
         let read = retry(|| self.file.read_at(&mut rest[..room], at));

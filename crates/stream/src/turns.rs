@@ -24,6 +24,8 @@ const AT_ONCE: usize = 2;
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     rounds: Mutex<Rounds>,
+    /// Held while a request is submitted: the parts into which the kernel splits it stay together.
+    submission: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -71,6 +73,13 @@ impl Turns {
 
     fn lock(&self) -> MutexGuard<'_, Rounds> {
         self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Turn {
+    /// Until the result is dropped, the other reader that has its turn submits nothing.
+    pub fn submission(&self) -> MutexGuard<'_, ()> {
+        self.turns.submission.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
