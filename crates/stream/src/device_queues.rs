@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!     device 8:0    ├ waiting, at most 32 ┤ ─▶ at most 2 running        a device that hangs holds its own two places,
-//!     device 7:1    ├ waiting             ┤ ─▶ at most 2 running        and no place of another device
+//!     device 7:1    ├ waiting             ┤ ─▶ 1 running: it rotates    and no place of another device
 //! ```
 
 use ahead_model::DeviceNumber;
@@ -11,13 +11,16 @@ use std::collections::VecDeque;
 /// Work that waits for one device. A full queue means that the device is far behind its readers; they ask again later.
 const WAITING: usize = 32;
 
-/// Work that runs for one device at the same time. A request to read ahead ends when it is submitted, so two keep a device busy, and a disk with a
-/// head gets long runs.
+/// Work that runs for one device at the same time. A request to read ahead ends when it is submitted, so two keep a device busy.
 const RUNNING: usize = 2;
+
+/// As [`RUNNING`], for a disk that rotates: two threads could submit in the other order, and the head would move back and forth.
+const RUNNING_ROTATING: usize = 1;
 
 #[derive(Debug)]
 struct Device<J> {
     number: DeviceNumber,
+    is_rotating: bool,
     waiting: VecDeque<J>,
     running: usize,
 }
@@ -42,9 +45,9 @@ impl<J> DeviceQueues<J> {
     }
 
     /// Queues work, whether or not there is room.
-    pub fn push(&mut self, number: DeviceNumber, job: J) {
+    pub fn push(&mut self, number: DeviceNumber, is_rotating: bool, job: J) {
         let index = self.devices.iter().position(|device| device.number == number).unwrap_or_else(|| {
-            self.devices.push(Device { number, waiting: VecDeque::new(), running: 0 });
+            self.devices.push(Device { number, is_rotating, waiting: VecDeque::new(), running: 0 });
             self.devices.len() - 1
         });
         self.devices[index].waiting.push_back(job);
@@ -61,7 +64,8 @@ impl<J> DeviceQueues<J> {
         for step in 0..count {
             let index = (self.next + step) % count;
             let device = &mut self.devices[index];
-            if device.running < RUNNING
+            let most = if device.is_rotating { RUNNING_ROTATING } else { RUNNING };
+            if device.running < most
                 && let Some(job) = device.waiting.pop_front()
             {
                 device.running += 1;
@@ -95,8 +99,8 @@ mod tests {
     #[test]
     fn device_that_hangs_does_not_hold_up_another() {
         let mut queues = DeviceQueues::new();
-        (0..40).for_each(|job| queues.push(ONE, job));
-        queues.push(OTHER, 99);
+        (0..40).for_each(|job| queues.push(ONE, false, job));
+        queues.push(OTHER, false, 99);
         let mut taken: Vec<_> = std::iter::from_fn(|| queues.take()).collect();
         taken.sort();
         assert_eq!(taken, [(OTHER, 99), (ONE, 0), (ONE, 1)]);
@@ -107,17 +111,26 @@ mod tests {
     }
 
     #[test]
+    fn disk_that_rotates_gets_one_request_after_the_other() {
+        let mut queues = DeviceQueues::new();
+        (0..2).for_each(|job| queues.push(ONE, true, job));
+        assert_eq!((queues.take(), queues.take()), (Some((ONE, 0)), None));
+        queues.done(ONE);
+        assert_eq!(queues.take(), Some((ONE, 1)));
+    }
+
+    #[test]
     fn queue_is_bounded_but_takes_one_long_request() {
         let mut queues = DeviceQueues::new();
         assert!(queues.has_room(ONE, 1000));
-        (0..31).for_each(|job| queues.push(ONE, job));
+        (0..31).for_each(|job| queues.push(ONE, false, job));
         assert!(queues.has_room(ONE, 1) && !queues.has_room(ONE, 2) && queues.has_room(OTHER, 33));
     }
 
     #[test]
     fn idle_devices_are_forgotten() {
         let mut queues = DeviceQueues::new();
-        queues.push(ONE, 1);
+        queues.push(ONE, false, 1);
         assert_eq!(queues.take(), Some((ONE, 1)));
         queues.done(ONE);
         assert!(queues.devices.is_empty());

@@ -169,7 +169,7 @@ impl ThreadReads {
             // An error: the reader is gone.
             let _ = sender.send(Completion { token, result, buffer: Some(buffer) });
         };
-        Pool::global().run(self.device, Box::new(read));
+        Pool::global().run(self.device, false, Box::new(read));
     }
 
     fn completed(&mut self, waits: bool) -> Vec<Completion> {

@@ -50,8 +50,8 @@ impl Pool {
         self.lock().queues.has_room(device, count)
     }
 
-    /// Queues a job for a device. If no thread can be started, and none exists, the caller's thread runs it.
-    pub fn run(self: &Arc<Pool>, device: DeviceNumber, job: Job) {
+    /// Queues a job for a device; `is_rotating`: one after the other. If no thread can be started, and none exists, the caller's thread runs it.
+    pub fn run(self: &Arc<Pool>, device: DeviceNumber, is_rotating: bool, job: Job) {
         let mut state = self.lock();
         // Threads that were woken and have not taken their job yet still count as idle.
         if state.idle <= state.queues.waiting() && state.threads < THREADS {
@@ -68,7 +68,7 @@ impl Pool {
                 }
             }
         }
-        state.queues.push(device, job);
+        state.queues.push(device, is_rotating, job);
         drop(state);
         self.work.notify_one();
     }
@@ -112,12 +112,12 @@ mod tests {
         let hung = Arc::new(Mutex::new(hung));
         for _ in 0..10 {
             let hung = hung.clone();
-            pool.run(DeviceNumber::new(1, 1), Box::new(move || assert!(hung.lock().unwrap().recv().is_err())));
+            pool.run(DeviceNumber::new(1, 1), false, Box::new(move || assert!(hung.lock().unwrap().recv().is_err())));
         }
         let (sender, receiver) = mpsc::channel();
         for number in 0..100 {
             let sender = sender.clone();
-            pool.run(DeviceNumber::new(2, 2), Box::new(move || sender.send(number).unwrap()));
+            pool.run(DeviceNumber::new(2, 2), false, Box::new(move || sender.send(number).unwrap()));
         }
         let mut numbers: Vec<i32> = (0..100).map(|_| receiver.recv().unwrap()).collect();
         numbers.sort_unstable();

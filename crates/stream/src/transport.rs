@@ -107,17 +107,18 @@ impl Requests {
     ///
     /// If no thread can be started, the caller's thread submits the requests.
     pub fn will_need(&self, file: &Arc<File>, device: DeviceNumber, range: Range<u64>) -> bool {
-        let cap = self.cap_bytes(device);
+        let Device { cap_bytes: cap, turns, .. } = self.device(device);
+        let is_rotating = turns.is_some();
         let parts = range.end.saturating_sub(range.start).div_ceil(cap);
         let starts = (0..parts).map(|part| range.start + part * cap);
         let requests = starts.map(|start| Request { file: file.clone(), range: start..(start + cap).min(range.end) });
         match self.ring() {
-            Some(ring) => ring.push(device, requests, parts as usize),
+            Some(ring) => ring.push(device, is_rotating, requests, parts as usize),
             None => {
                 let has_room = self.pool.has_room(device, parts as usize);
                 if has_room {
                     requests.for_each(|request| {
-                        self.pool.run(device, Box::new(move || read_ahead(&request.file, &request.range)));
+                        self.pool.run(device, is_rotating, Box::new(move || read_ahead(&request.file, &request.range)));
                     });
                 }
                 has_room
@@ -206,11 +207,17 @@ impl RingQueue {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&self, device: DeviceNumber, requests: impl Iterator<Item = Request>, count: usize) -> bool {
+    fn push(
+        &self,
+        device: DeviceNumber,
+        is_rotating: bool,
+        requests: impl Iterator<Item = Request>,
+        count: usize,
+    ) -> bool {
         let mut queues = self.lock();
         let has_room = queues.has_room(device, count);
         if has_room {
-            requests.for_each(|request| queues.push(device, request));
+            requests.for_each(|request| queues.push(device, is_rotating, request));
         }
         drop(queues);
         if has_room {
