@@ -26,8 +26,8 @@ const DEFAULT_WORKERS: usize = 8;
 /// Stack of a worker, bytes: the deepest call reads a file of sysfs.
 const STACK_BYTES: usize = 256 << 10;
 
-/// Longest time without a request in which the program waits for the sweep of a rotating disk: ten times what such a disk needs for a request
-/// in a queue. After that the disk, or a worker, is thought to hang.
+/// Longest time without a request in which the program waits for the sweep of a rotating disk: a full queue (NCQ, 31 requests of about 8 ms) takes
+/// a quarter of it. After that the disk, or a worker, is thought to hang.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// Signals that a thread raises itself by a fault; blocking them would end the process.
@@ -116,7 +116,7 @@ impl Pool {
         taken >= self.hand_over_at.load(Ordering::SeqCst)
     }
 
-    /// Whether the program would have to wait for the item with this index.
+    /// Whether items wait for their turn on a rotating disk that answers.
     pub(crate) fn has_sweep(&self) -> bool {
         self.has_sweep.load(Ordering::Relaxed)
     }
@@ -136,6 +136,9 @@ impl Pool {
                 self.requested.wait_timeout(state, LONGEST_WAIT).unwrap_or_else(PoisonError::into_inner);
             state = woken;
             state.has_hung = timeout.timed_out() && state.requests == before;
+        }
+        if state.has_hung {
+            self.has_sweep.store(false, Ordering::Relaxed);
         }
         state.is_waited_for = false;
     }
@@ -260,13 +263,13 @@ impl Pool {
     }
 
     fn next_work(&self, state: &mut State) -> Option<Start<Arc<Item>>> {
-        let State { schedule, share, .. } = state;
+        let State { schedule, share, has_hung, .. } = state;
         let share = share.as_mut()?;
         let mut taken = self.taken.load(Ordering::SeqCst);
         loop {
             schedule.take(taken, share);
             let start = schedule.next(share);
-            self.has_sweep.store(schedule.has_sweep(), Ordering::Relaxed);
+            self.has_sweep.store(schedule.has_sweep() && !*has_hung, Ordering::Relaxed);
             let hand_over_at = schedule.next_hand_over();
             self.hand_over_at.store(hand_over_at, Ordering::SeqCst);
             // Either the program sees the new count for its next hand-over, or this thread sees the items that the program has taken since.
@@ -355,5 +358,44 @@ mod tests {
         while Arc::strong_count(&pool) > 1 {
             thread::yield_now();
         }
+    }
+
+    /// A pool whose item 1 is being read on a rotating disk, by a worker that the test plays.
+    fn sweeping_pool() -> Arc<Pool> {
+        let pool = Pool::new(1, 1);
+        let mut state = pool.lock();
+        let mut share = Budget::new(1 << 20).register();
+        state.schedule.set_limits(Limits { items: 10, bytes: 1 << 20 });
+        state.schedule.push(Some(Arc::new("/absent".into())));
+        assert_eq!(state.schedule.next(&mut share).unwrap().work, Work::LookUp);
+        let place = crate::sweep::Place { device: 1, is_rotating: true, position: 0 };
+        state.schedule.looked_up(1, Found::Absent { bytes: 4096, place });
+        state.share = Some(share);
+        assert_eq!(pool.next_work(&mut state).unwrap().index, 1);
+        drop(state);
+        assert!(pool.has_sweep() && pool.is_in_sweep(1));
+        pool
+    }
+
+    #[test]
+    fn program_waits_for_its_item_of_a_sweep_and_once_for_a_disk_that_hangs() {
+        let pool = sweeping_pool();
+        thread::scope(|scope| {
+            let program = scope.spawn(|| pool.wait_for(1));
+            while !pool.lock().is_waited_for {
+                thread::yield_now();
+            }
+            let mut state = pool.lock();
+            state.schedule.requested(1, Some(4096));
+            state.requests += 1;
+            pool.requested.notify_one();
+            drop(state);
+            program.join().unwrap();
+        });
+        assert!(!pool.lock().has_hung && !pool.is_in_sweep(1));
+        let pool = sweeping_pool();
+        pool.wait_for(1);
+        assert!(pool.lock().has_hung && !pool.has_sweep() && pool.is_in_sweep(1));
+        assert!(pool.next_work(&mut pool.lock()).is_none() && !pool.has_sweep());
     }
 }
