@@ -1,6 +1,6 @@
 """The measurements of bench/library. Each returns raw figures; table.py judges them.
 
-In each round every way is measured once, in alternating order, so that a drift of the machine affects all alike.
+In each round every way is measured once (interleaved).
 """
 
 import os
@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import time
 
-from rig import MIB, drop_caches, output, run, say, warm, write_random
+from shared import MIB, drop_caches, interleaved, output, run, say, warm, write_random
 
 RATIOS = [0.25, 0.5, 1, 2, 4]
 # Absent from random bytes.
@@ -29,15 +29,6 @@ READERS, BUDGET = 64, "64M"
 SMALL_FILES, SMALL_DIRECTORIES, SMALL_KIB = 5000, 50, (16, 64)
 OPENED_FILES, OPENED_DIRECTORIES = 100_000, 100
 SCANNED_ROWS = 4000
-
-
-def interleaved(ways, rounds, measure):
-    """Results of each way, one for each round."""
-    results = {way: [] for way in ways}
-    for number in range(rounds):
-        for way in ways if number % 2 == 0 else reversed(ways):
-            results[way].append(measure(way))
-    return results
 
 
 def one_reader(bench, place):

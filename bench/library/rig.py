@@ -1,50 +1,16 @@
-"""What the parts of bench/library share: programs, disks, cold caches, direct reads."""
+"""What the parts of bench/library share beside bench/shared.py: the example programs and direct reads."""
 
 import json
 import os
 import pathlib
 import shutil
-import socket
 import subprocess
-import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-MIB = 1 << 20
-# A drop of all caches must not evict images and programs.
-MEMORY = "/dev/shm"
+from shared import MEMORY, MIB, fail, output, run, say
+
 NAMES = ["checksum", "grep", "index-scan", "loader", "readers", "sort"]
-
-
-def run(*command, **options):
-    return subprocess.run([str(word) for word in command], check=True, **options)
-
-
-def output(*command, **options):
-    """Standard output; a failure ends the benchmark with the message of the command."""
-    command = [str(word) for word in command]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
-    if done.returncode != 0:
-        sys.exit(f"bench/library: {' '.join(command[:12])}: {done.stderr.strip()}")
-    return done.stdout
-
-
-def say(*words):
-    print(*words, file=sys.stderr, flush=True)
-
-
-def drop_caches():
-    os.sync()
-    pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
-
-
-def warm(*paths):
-    """Reads files into the page cache."""
-    for path in paths:
-        with open(path, "rb", buffering=0) as file:
-            while file.read(MIB):
-                pass
 
 
 class Programs:
@@ -70,75 +36,6 @@ class Programs:
         output(self.home / name, "--help")
         json_option = [] if name == "tokio" else ["--json"]
         return json.loads(output(self.home / name, *arguments, *json_option))
-
-
-class Disk:
-    """An emulated disk with ext4, detached at the end of the block."""
-
-    def __init__(self, ahead, model, size_bytes):
-        self.ahead, self.model, self.size_bytes = ahead, model, size_bytes
-        self.name = f"library-{os.getpid()}"
-
-    def __enter__(self):
-        self.home = pathlib.Path(tempfile.mkdtemp(prefix="ahead-library.", dir=MEMORY))
-        self.directory = self.home / "mnt"
-        self.directory.mkdir()
-        try:
-            # Read-ahead 128: the kernel's default window.
-            output(self.ahead, "disk", "create", self.home / "disk.img", "--size", f"{self.size_bytes >> 10}K", "--model", self.model,
-                   "--name", self.name, "--mount", self.directory, "--read-ahead-kb", 128)
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_):
-        subprocess.run([self.ahead, "disk", "detach", self.name], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        shutil.rmtree(self.home, ignore_errors=True)
-
-    def make_cold(self):
-        """Evicts everything, and empties the buffer of the drive, which eviction does not reach."""
-        drop_caches()
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as daemon:
-            daemon.connect(f"/run/ahead/disk/{self.name}.sock")
-            daemon.sendall(b'{"ask":"restart"}\n')
-            answer = daemon.makefile().readline().strip()
-        if answer != '"done"':
-            sys.exit(f"bench/library: the disk {self.name} did not restart: {answer}")
-
-
-class OwnDisk:
-    """A directory on a disk of this machine, removed at the end of the block. The host of a virtual machine may cache its content."""
-
-    model = "own"
-
-    def __init__(self, directory):
-        self.parent = directory
-
-    def __enter__(self):
-        self.directory = pathlib.Path(tempfile.mkdtemp(prefix="ahead-library.", dir=self.parent))
-        return self
-
-    def __exit__(self, *_):
-        shutil.rmtree(self.directory, ignore_errors=True)
-
-    def make_cold(self):
-        drop_caches()
-
-
-def read_ahead_kb(directory):
-    """The window of the device of a directory, KiB; none for a file system without a device."""
-    device = os.stat(directory).st_dev
-    path = pathlib.Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb")
-    return int(path.read_text()) if path.exists() else None
-
-
-def write_random(path, size_bytes):
-    """A file that no file system or drive can compress."""
-    with open(path, "wb") as file:
-        for start in range(0, size_bytes, MIB):
-            file.write(os.urandom(min(MIB, size_bytes - start)))
-    return path
 
 
 class Direct:
@@ -184,7 +81,7 @@ class Direct:
             self.engine = "libaio"
             return self.fio(place, paths, setting, *options, size_bytes=size_bytes)
         if done.returncode != 0:
-            sys.exit(f"bench/library: fio: {done.stderr.strip()}")
+            fail(f"fio: {done.stderr.strip()}")
         read = json.loads(done.stdout[done.stdout.index("{"):])["jobs"][0]["read"]
         return read["io_bytes"] / (read["runtime"] / 1000)
 

@@ -18,25 +18,17 @@ import json
 import os
 import pathlib
 import shutil
-import signal
 import sys
 
-import parts
-import rig
-from rig import ROOT
-
-sys.path.insert(0, str(ROOT / "bench"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import parts  # noqa: E402
+import rig  # noqa: E402
 import stamp  # noqa: E402
+from shared import ROOT, Disk, OwnDisk, end_on_signals, names_of, read_ahead_kb, size_of, unavailable  # noqa: E402
 
 MODELS = ["hdd", "ssd", "emmc", "cloud", "own"]
-UNITS = {"K": 10, "M": 20, "G": 30}
 # Sizes below this give the full number of small files.
 FULL_SIZE_BYTES = 1 << 30
-
-
-def unavailable(why):
-    print(f"bench/library/run.py: {why}", file=sys.stderr)
-    sys.exit(77)
 
 
 class Bench:
@@ -48,23 +40,6 @@ class Bench:
     def count(self, count):
         """A number of small files: fewer in a small trial."""
         return max(100, count * min(self.size_bytes, FULL_SIZE_BYTES) // FULL_SIZE_BYTES)
-
-
-def size_of(text):
-    number, unit = (text[:-1], text[-1]) if text[-1:] in UNITS else (text, "")
-    if not number.isdigit() or int(number) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size; write a number with K, M or G")
-    return int(number) << UNITS.get(unit, 0)
-
-
-def names_of(known):
-    def parse(text):
-        names = [name for name in text.split(",") if name]
-        unknown = sorted(set(names) - set(known))
-        if unknown:
-            raise argparse.ArgumentTypeError(f"unknown: {', '.join(unknown)} (there are {', '.join(known)})")
-        return [name for name in known if name in names]
-    return parse
 
 
 def save(path, results):
@@ -81,9 +56,7 @@ def main():
     parser.add_argument("--own-directory", default="/var/tmp", type=pathlib.Path)
     parser.add_argument("--out", default=ROOT / "bench/results/library.json", type=pathlib.Path)
     options = parser.parse_args()
-    # On both signals the disks are detached and the files removed.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
+    end_on_signals()
     if os.geteuid() != 0:
         unavailable("it needs root (emulated disks, dropping caches)")
     ahead = os.environ.get("AHEAD", str(ROOT / "target/release/ahead"))
@@ -100,10 +73,10 @@ def main():
                 if part in parts.ONLY_OWN and model != "own":
                     continue
                 # A new disk for each part: no part finds the files or the layout of another. Room for input, runs and output of a sort.
-                place = rig.OwnDisk(options.own_directory) if model == "own" else rig.Disk(ahead, model, 4 * options.size + (512 << 20))
+                place = OwnDisk(options.own_directory) if model == "own" else Disk(ahead, model, 4 * options.size + (512 << 20))
                 with place:
                     about = {"commit": stamp.commit(), "date": stamp.today(), "size_bytes": options.size, "rounds": options.rounds,
-                             "read_ahead_kb": rig.read_ahead_kb(place.directory), "direct": bench.direct.describe()}
+                             "read_ahead_kb": read_ahead_kb(place.directory), "direct": bench.direct.describe()}
                     figures = parts.PARTS[part](bench, place)
                 results.setdefault(part, {})[model] = {**about, "figures": figures}
                 save(options.out, results)

@@ -8,12 +8,12 @@ The same figures give the same bytes.
 
 import json
 import pathlib
-import statistics
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 import stamp  # noqa: E402
+from figures import judged, median, ratios, spread, table  # noqa: E402
 
 MIB = 1 << 20
 DISKS = {"hdd": "7200 rpm disk", "ssd": "SATA SSD", "emmc": "eMMC", "cloud": "network volume", "own": "a disk of this machine"}
@@ -29,30 +29,6 @@ GOAL_MANY, GOAL_TURNS, GOAL_SLOWEST = 0.95, 0.9, 0.5
 GOAL_LOADER, GOAL_THREADS, GOAL_MEMORY = 3, 1, 0.1
 # Share of the device's bandwidth in a merge; time by that of GNU sort.
 GOAL_MERGE, GOAL_SORT = {"cloud": 0.95, "hdd": 0.85}, 1
-
-
-def median(values):
-    return statistics.median(values)
-
-
-def ratios(above, below):
-    """Of the pairs of one round each."""
-    return [one / other for one, other in zip(above, below)]
-
-
-def spread(values, digits=2):
-    """Median and range."""
-    return f"{median(values):.{digits}f} ({min(values):.{digits}f}–{max(values):.{digits}f})"
-
-
-def judged(values, digits=2, most=None, least=None):
-    """A spread; ✗ where its median misses the goal."""
-    missed = (most is not None and median(values) > most) or (least is not None and median(values) < least)
-    return spread(values, digits) + (" ✗" if missed else "")
-
-
-def table(head, rows):
-    return ["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *("| " + " | ".join(row) + " |" for row in rows), ""]
 
 
 def about(model, part):

@@ -27,50 +27,13 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent / "boot")]
 import machine  # noqa: E402
 import run as boots  # noqa: E402
 import stamp  # noqa: E402
+from shared import MEMORY_GROUPS, MIB, Group, drop_caches  # noqa: E402
 from trees import run  # noqa: E402
 
 SHARE = 0.6
-MIB = 1 << 20
 STREAM_GROUP = 48 * MIB
 STREAM_FILES = 72
-MEMORY = pathlib.Path("/sys/fs/cgroup/memory")
 WAYS = ["nothing", "everything at once", "window"]
-
-
-class Group:
-    """A control group with a memory limit, removed at the end."""
-
-    def __init__(self):
-        self.path = MEMORY / f"ahead-windows-{os.getpid()}"
-
-    def __enter__(self):
-        self.path.mkdir()
-        return self
-
-    def __exit__(self, *_):
-        for _ in range(100):
-            with contextlib.suppress(OSError):
-                self.path.rmdir()
-                return
-            time.sleep(0.1)
-
-    def limit(self, limit_bytes):
-        (self.path / "memory.limit_in_bytes").write_text(str(limit_bytes))
-
-    def inside(self, command):
-        """The command, started in the group."""
-        return ["sh", "-c", f'echo $$ >{self.path}/cgroup.procs; exec "$@"', "sh", *[str(word) for word in command]]
-
-    def used_by_processes(self):
-        """Memory without the page cache, bytes."""
-        stat = dict(line.split() for line in (self.path / "memory.stat").read_text().splitlines())
-        usage = int((self.path / "memory.usage_in_bytes").read_text())
-        return usage - int(stat["total_cache"]) + int(stat["total_shmem"])
-
-
-def drop_caches():
-    os.sync()
-    pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
 
 
 def boot(bench, group, way):
@@ -108,7 +71,7 @@ def measure_boots(programs, cache, tree, model, rounds):
         computer = stack.enter_context(machine.Machine(programs[0], image / "image", directory, model))
         bench = boots.Bench(programs, home, computer)
         bench.learn()
-        group = stack.enter_context(Group())
+        group = stack.enter_context(Group("windows"))
         free = boot(bench, group, "nothing")
         limit_bytes = int(free["used"] + SHARE * free["kib"] * 1024)
         done = {way: [] for way in WAYS}
@@ -143,7 +106,7 @@ def measure_streams(ahead, model, rounds):
         pathlib.Path(f"/sys/dev/block/{device}/queue/read_ahead_kb").write_text("128")
         command, profile = ["cat", *map(str, files)], home / "stream.ahead"
         run(ahead, "record", "--cold", "-o", profile, "--", *command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        group = stack.enter_context(Group())
+        group = stack.enter_context(Group("windows"))
         group.limit(STREAM_GROUP)
         ratios, times = [], {"nothing": [], "window": []}
         for number in range(rounds):
@@ -190,7 +153,7 @@ def main():
     parser.add_argument("--only", default="boots,streams")
     options = parser.parse_args()
     missing = [tool for tool in ("systemd-nspawn", "debootstrap") if "boots" in options.only and not shutil.which(tool)]
-    if os.geteuid() != 0 or not MEMORY.is_dir() or missing:
+    if os.geteuid() != 0 or not MEMORY_GROUPS.is_dir() or missing:
         print("run.py: it needs root, a memory controller of version 1, systemd-nspawn and debootstrap", file=sys.stderr)
         sys.exit(77)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

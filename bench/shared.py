@@ -1,0 +1,212 @@
+"""What several benchmarks share: commands, cold caches, disks, windows, control groups."""
+
+import argparse
+import contextlib
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+MIB = 1 << 20
+UNITS = {"K": 10, "M": 20, "G": 30}
+# A drop of all caches must not evict images and programs.
+MEMORY = "/dev/shm"
+# The memory controller of version 1.
+MEMORY_GROUPS = pathlib.Path("/sys/fs/cgroup/memory")
+
+
+def run(*command, **options):
+    return subprocess.run([str(word) for word in command], check=True, **options)
+
+
+def fail(why):
+    sys.exit(f"{pathlib.Path(sys.argv[0])}: {why}")
+
+
+def unavailable(why):
+    """It cannot run here."""
+    print(f"{pathlib.Path(sys.argv[0])}: {why}", file=sys.stderr)
+    sys.exit(77)
+
+
+def output(*command, **options):
+    """Standard output; a failure ends the benchmark with the message of the command."""
+    command = [str(word) for word in command]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+    if done.returncode != 0:
+        fail(f"{' '.join(command[:12])}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def say(*words):
+    print(*words, file=sys.stderr, flush=True)
+
+
+def end_on_signals():
+    """SIGTERM and SIGINT unwind the stack, so that disks are detached and files removed. A further signal does not interrupt that."""
+    def end(number, _):
+        for one in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(one, signal.SIG_IGN)
+        sys.exit(128 + number)
+
+    for one in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(one, end)
+
+
+def size_of(text):
+    number, unit = (text[:-1], text[-1]) if text[-1:] in UNITS else (text, "")
+    if not number.isdigit() or int(number) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size; write a number with K, M or G")
+    return int(number) << UNITS.get(unit, 0)
+
+
+def names_of(known):
+    """A parser of comma-separated names, in the order of `known`."""
+    def parse(text):
+        names = [name for name in text.split(",") if name]
+        unknown = sorted(set(names) - set(known))
+        if unknown:
+            raise argparse.ArgumentTypeError(f"unknown: {', '.join(unknown)} (there are {', '.join(known)})")
+        return [name for name in known if name in names]
+    return parse
+
+
+def interleaved(ways, rounds, measure):
+    """Results of each way, one for each round. The order alternates, so that a drift of the machine affects all ways alike."""
+    results = {way: [] for way in ways}
+    for number in range(rounds):
+        for way in ways if number % 2 == 0 else reversed(ways):
+            results[way].append(measure(way))
+    return results
+
+
+def drop_caches():
+    os.sync()
+    pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
+
+
+def warm(*paths):
+    """Reads files into the page cache."""
+    for path in paths:
+        with open(path, "rb", buffering=0) as file:
+            while file.read(MIB):
+                pass
+
+
+def write_random(path, size_bytes):
+    """A file that no file system or drive can compress."""
+    with open(path, "wb") as file:
+        for start in range(0, size_bytes, MIB):
+            file.write(os.urandom(min(MIB, size_bytes - start)))
+    return path
+
+
+def device_of(directory):
+    """The device numbers of the file system, as in sysfs."""
+    device = os.stat(directory).st_dev
+    return f"{os.major(device)}:{os.minor(device)}"
+
+
+def window_path(directory):
+    return pathlib.Path(f"/sys/class/bdi/{device_of(directory)}/read_ahead_kb")
+
+
+def read_ahead_kb(directory):
+    """The window of the device of a directory, KiB; none for a file system without a device."""
+    path = window_path(directory)
+    return int(path.read_text()) if path.exists() else None
+
+
+class Disk:
+    """An emulated disk with ext4, detached at the end of the block."""
+
+    def __init__(self, ahead, model, size_bytes, purpose="library"):
+        self.ahead, self.model, self.size_bytes = ahead, model, size_bytes
+        self.name = f"{purpose}-{os.getpid()}"
+
+    def __enter__(self):
+        self.home = pathlib.Path(tempfile.mkdtemp(prefix=f"ahead-{self.name}.", dir=MEMORY))
+        self.directory = self.home / "mnt"
+        self.directory.mkdir()
+        try:
+            # Read-ahead 128: the kernel's default window.
+            output(self.ahead, "disk", "create", self.home / "disk.img", "--size", f"{self.size_bytes >> 10}K", "--model", self.model,
+                   "--name", self.name, "--mount", self.directory, "--read-ahead-kb", 128)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        subprocess.run([self.ahead, "disk", "detach", self.name], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    def make_cold(self):
+        """Evicts everything, and empties the buffer of the drive, which eviction does not reach."""
+        drop_caches()
+        self.restart()
+
+    def restart(self):
+        """Empties the buffer of the drive."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as daemon:
+            daemon.connect(f"/run/ahead/disk/{self.name}.sock")
+            daemon.sendall(b'{"ask":"restart"}\n')
+            answer = daemon.makefile().readline().strip()
+        if answer != '"done"':
+            fail(f"the disk {self.name} did not restart: {answer}")
+
+
+class OwnDisk:
+    """A directory on a disk of this machine, removed at the end of the block. The host of a virtual machine may cache its content."""
+
+    model = "own"
+
+    def __init__(self, directory):
+        self.parent = directory
+
+    def __enter__(self):
+        self.directory = pathlib.Path(tempfile.mkdtemp(prefix="ahead-library.", dir=self.parent))
+        return self
+
+    def __exit__(self, *_):
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def make_cold(self):
+        drop_caches()
+
+
+class Group:
+    """A control group with a memory limit, removed at the end of the block."""
+
+    def __init__(self, purpose):
+        self.path = MEMORY_GROUPS / f"ahead-{purpose}-{os.getpid()}"
+
+    def __enter__(self):
+        self.path.mkdir()
+        return self
+
+    def __exit__(self, *_):
+        for _ in range(100):
+            with contextlib.suppress(OSError):
+                self.path.rmdir()
+                return
+            time.sleep(0.1)
+
+    def limit(self, limit_bytes):
+        (self.path / "memory.limit_in_bytes").write_text(str(limit_bytes))
+
+    def inside(self, command):
+        """The command, started in the group."""
+        return ["sh", "-c", f'echo $$ >{self.path}/cgroup.procs; exec "$@"', "sh", *[str(word) for word in command]]
+
+    def used_by_processes(self):
+        """Memory without the page cache, bytes."""
+        stat = dict(line.split() for line in (self.path / "memory.stat").read_text().splitlines())
+        usage = int((self.path / "memory.usage_in_bytes").read_text())
+        return usage - int(stat["total_cache"]) + int(stat["total_shmem"])
