@@ -139,6 +139,7 @@ mod access;
 mod catalogue;
 mod parameters;
 mod request;
+pub mod steering;
 mod streams;
 pub mod testing;
 mod view;
