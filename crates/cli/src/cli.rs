@@ -1,6 +1,7 @@
-//! The command line of `ahead`. Help is made from it; man pages and completions from it and from that of the laboratory.
+//! The command line of `ahead`. Help is made from it; man pages and completions from it and from those of the
+//! programs beside this one.
 
-use crate::laboratory::LaboratoryCommand;
+use crate::programs::{LABORATORY, PassedOn, STEERING};
 use crate::{boot, check, compare, exit, export, import, list, pack, record, replay, restore, run, show, tune};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
@@ -8,7 +9,7 @@ use std::process::ExitCode;
 /// Makes cold reads fast: records what a program reads, brings it into the page cache before the program asks,
 /// and proves what that gained.
 #[derive(Debug, Parser)]
-#[command(name = "ahead", version, max_term_width = 100, propagate_version = true, after_help = LABORATORY)]
+#[command(name = "ahead", version, max_term_width = 100, propagate_version = true, after_help = LABORATORY_HELP)]
 pub struct Cli {
     /// The command.
     #[command(subcommand)]
@@ -16,7 +17,7 @@ pub struct Cli {
 }
 
 /// The second heading of the list of commands: clap has one for all.
-const LABORATORY: &str = "\
+const LABORATORY_HELP: &str = "\
 Laboratory (measures, models, explains; the program ahead-lab):
   bench    Run jobs with real I/O, under the kernel's read-ahead or any policy
   disk     Emulate a slow disk: a real block device whose reads take the time of a model
@@ -40,20 +41,24 @@ pub enum Command {
     Compare(compare::Compare),
     Pack(pack::Pack),
     Boot(boot::Boot),
+    /// Show the read-ahead of running programs: window, pattern, hits, misses and waste of each open file
+    Top(PassedOn),
+    /// Steer the read-ahead of running programs: set the window of single open files, fetch ahead
+    Steer(PassedOn),
     Tune(Box<tune::Tune>),
     Restore(restore::Restore),
     #[command(hide = true)]
-    Bench(LaboratoryCommand),
+    Bench(PassedOn),
     #[command(hide = true)]
-    Disk(LaboratoryCommand),
+    Disk(PassedOn),
     #[command(hide = true)]
-    Papers(LaboratoryCommand),
+    Papers(PassedOn),
     #[command(hide = true)]
-    Probe(LaboratoryCommand),
+    Probe(PassedOn),
     #[command(hide = true)]
-    Sim(LaboratoryCommand),
+    Sim(PassedOn),
     #[command(hide = true)]
-    Generate(LaboratoryCommand),
+    Generate(PassedOn),
 }
 
 impl Command {
@@ -87,14 +92,16 @@ impl Command {
             Command::Compare(command) => command.run(),
             Command::Pack(command) => command.run(),
             Command::Boot(command) => command.run(),
+            Command::Top(command) => command.run(&STEERING, "top"),
+            Command::Steer(command) => command.run(&STEERING, "steer"),
             Command::Tune(command) => command.run(),
             Command::Restore(command) => command.run(),
-            Command::Bench(command) => command.run("bench"),
-            Command::Disk(command) => command.run("disk"),
-            Command::Papers(command) => command.run("papers"),
-            Command::Probe(command) => command.run("probe"),
-            Command::Sim(command) => command.run("sim"),
-            Command::Generate(command) => command.run("generate"),
+            Command::Bench(command) => command.run(&LABORATORY, "bench"),
+            Command::Disk(command) => command.run(&LABORATORY, "disk"),
+            Command::Papers(command) => command.run(&LABORATORY, "papers"),
+            Command::Probe(command) => command.run(&LABORATORY, "probe"),
+            Command::Sim(command) => command.run(&LABORATORY, "sim"),
+            Command::Generate(command) => command.run(&LABORATORY, "generate"),
         }
     }
 }

@@ -3,9 +3,10 @@
 //! Arguments come in; results go to standard output, everything else to standard error, and `exit.rs` defines the exit status.
 //! Decisions belong to the library crates.
 //!
-//! This crate is a library, too: the laboratory's command (`ahead-lab`) has the same exit statuses, output files and machine lock.
+//! This crate is a library, too: the other commands (`ahead-lab`, `ahead-steer`) have the same exit statuses, output files and
+//! machine lock.
 //!
-//! It must never start another program of this project except the one in its own directory (`laboratory.rs`).
+//! It must never start another program of this project except those in its directory (`programs.rs`).
 
 mod account;
 mod boot;
@@ -15,12 +16,12 @@ mod compare;
 pub mod exit;
 mod export;
 mod import;
-mod laboratory;
 mod list;
 pub mod messages;
 mod missing;
 pub mod output;
 mod pack;
+pub mod programs;
 mod record;
 mod replay;
 pub mod restore;
@@ -32,7 +33,6 @@ mod until;
 mod window;
 
 pub use ahead_report::log::start as start_log;
-pub use laboratory::{become_laboratory_with_own_arguments, is_help_of_laboratory};
 
 /// The arguments by which a program of this project becomes the guardian of another one: `ahead restore --after PID START`.
 pub const GUARDIAN_ARGUMENTS: &[&str] = &["restore", "--after"];

@@ -8,8 +8,8 @@ fn main() -> ExitCode {
         // At the start of a machine each read of this program waits behind those of others: all of them are submitted at once.
         ahead::boot::read_own_program();
     }
-    if ahead_cli::is_help_of_laboratory(std::env::args_os()) {
-        return ahead_cli::exit::status(ahead_cli::become_laboratory_with_own_arguments());
+    if let Some(program) = ahead_cli::programs::with_help(std::env::args_os()) {
+        return ahead_cli::exit::status(program.replace_process_with_own_arguments());
     }
     let command = Command::parse();
     ahead_cli::start_log();

@@ -2,7 +2,7 @@
 
 mod print;
 
-use crate::{exit, laboratory, messages, restore};
+use crate::{exit, messages, programs, restore};
 use ahead_model::quantity::{parse_rate, parse_size, parse_time};
 use ahead_process::Signals;
 use ahead_report::table::Screen;
@@ -160,7 +160,7 @@ impl Tune {
     /// Runs the command; becomes the laboratory's program where that is needed.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         if self.needs_laboratory() {
-            return laboratory::become_laboratory_with_own_arguments();
+            return programs::LABORATORY.replace_process_with_own_arguments();
         }
         self.run_with(None)
     }

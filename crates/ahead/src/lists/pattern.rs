@@ -87,6 +87,16 @@ impl Pattern {
         self.parts.is_empty()
     }
 
+    /// Whether a path matches. Empty components of it, as in `/usr//lib`, do not count.
+    pub fn matches(&self, path: &[u8]) -> bool {
+        let components = |path: &[u8]| -> Vec<PathBytes> {
+            path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect()
+        };
+        let (names, base) = (components(path), components(&self.base));
+        names.starts_with(&base)
+            && self.is_match(names[base.len()..].iter().fold(self.start(), |at, name| self.step(at, name)))
+    }
+
     /// The positions at the base.
     pub(super) fn start(&self) -> Positions {
         self.with_empty_matches(Positions(1))
@@ -238,14 +248,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Whether a pattern matches a path, name by name.
+    /// Whether a pattern matches a path.
     fn is_match(pattern: &str, path: &str) -> bool {
         let pattern = Pattern::parse(pattern.as_bytes()).unwrap();
-        let base = if pattern.base == b"/" { &b""[..] } else { &pattern.base };
-        let Some(rest) = path.as_bytes().strip_prefix(base) else { return false };
-        let names = rest.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
-        let at = names.fold(pattern.start(), |at, name| pattern.step(at, name));
-        pattern.is_match(at)
+        pattern.matches(path.as_bytes())
     }
 
     #[test]
