@@ -4,9 +4,12 @@
 //! NFS, FUSE and btrfs have their own. `/sys/class/bdi/MAJOR:MINOR` exists for the device number of a superblock; for the
 //! number of a partition it does not, and the BDI of its disk is used.
 
+mod open_setting;
+
 use crate::mounts::{self, Mount};
 use crate::{Error, Result};
 pub use ahead_model::DeviceNumber;
+pub use open_setting::OpenSetting;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;

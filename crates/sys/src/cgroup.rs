@@ -1,4 +1,4 @@
-//! The control groups of this process, for limits of memory and tasks.
+//! The control groups of a process, for limits of memory and tasks.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -19,6 +19,12 @@ pub enum Version {
 /// in each hierarchy that may have the controller.
 pub fn own(controller: &str) -> Vec<(Version, PathBuf)> {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    directories(Path::new(MOUNTED), &groups, controller)
+}
+
+/// As [`own`], for another process. Empty: it has ended.
+pub fn of_process(pid: u32, controller: &str) -> Vec<(Version, PathBuf)> {
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     directories(Path::new(MOUNTED), &groups, controller)
 }
 

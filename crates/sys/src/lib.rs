@@ -40,6 +40,7 @@ pub mod memory;
 pub mod mounting;
 pub mod mounts;
 pub mod openat;
+pub mod other_process;
 pub mod pagemap;
 pub mod polling;
 pub mod pressure;

@@ -1,4 +1,4 @@
-//! Memory that is available for more page cache: on the machine and in the control groups of this process.
+//! Memory that is available for more page cache: on the machine and in the control groups of a process.
 //!
 //! ```text
 //!     a group     limit  ├─── anonymous, kernel, tmpfs, locked ───┼─ dirty ─┼──── clean file pages ────┼── free ──┤
@@ -13,13 +13,22 @@
 use crate::cgroup::{self, Version};
 use crate::{Result, machine};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Bytes that can be allocated without evicting others' memory: the machine's `MemAvailable`, or less if a control group
 /// has a lower limit. Groups that cannot be read do not limit.
 pub fn available_bytes() -> Result<u64> {
-    let groups = cgroup::own("memory").iter().filter_map(|(version, group)| room(*version, group)).min();
-    Ok(machine::meminfo_bytes("MemAvailable")?.min(groups.unwrap_or(u64::MAX)))
+    Ok(machine::meminfo_bytes("MemAvailable")?.min(least_room(cgroup::own("memory"))))
+}
+
+/// As [`available_bytes`], for another process: the kernel charges what it reads to its groups.
+pub fn available_bytes_of(pid: u32) -> Result<u64> {
+    Ok(machine::meminfo_bytes("MemAvailable")?.min(least_room(cgroup::of_process(pid, "memory"))))
+}
+
+/// The least room of some groups; `u64::MAX` without a limit.
+fn least_room(groups: Vec<(Version, PathBuf)>) -> u64 {
+    groups.iter().filter_map(|(version, group)| room(*version, group)).min().unwrap_or(u64::MAX)
 }
 
 /// The files and lines of one version of control groups.
@@ -117,5 +126,6 @@ mod tests {
     fn available_memory_is_positive_and_at_most_the_total() {
         let available = available_bytes().unwrap();
         assert!(available > 0 && available <= machine::meminfo_bytes("MemTotal").unwrap());
+        assert!(available_bytes_of(std::process::id()).unwrap() > 0);
     }
 }

@@ -27,6 +27,12 @@ impl ProcessId {
         Ok(Stat::of(pid)?.filter(|stat| !stat.is_zombie).map(|stat| stat.process))
     }
 
+    /// As [`ProcessId::of`], with the kind of the process.
+    pub fn with_kind(pid: u32) -> Result<Option<(Self, Kind)>> {
+        let kind = |stat: &Stat| if stat.is_kernel_thread { Kind::KernelThread } else { Kind::Program };
+        Ok(Stat::of(pid)?.filter(|stat| !stat.is_zombie).map(|stat| (stat.process, kind(&stat))))
+    }
+
     /// Whether the process still runs.
     pub fn is_alive(self) -> bool {
         matches!(Self::of(self.pid), Ok(Some(now)) if now == self)
@@ -46,11 +52,21 @@ impl ProcessId {
     }
 }
 
+/// What a process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It runs a program.
+    Program,
+    /// It belongs to the kernel, as the threads of loop devices, which read their backing file.
+    KernelThread,
+}
+
 /// The first thread of a process, from `/proc/PID/stat`.
 struct Stat {
     process: ProcessId,
     is_zombie: bool,
     is_ending: bool,
+    is_kernel_thread: bool,
 }
 
 impl Stat {
@@ -74,9 +90,29 @@ impl Stat {
             return Err(Error::Parse { path: path.into(), text });
         };
         let process = ProcessId { pid, start_ticks };
-        Ok(Some(Stat { process, is_zombie: matches!(state, "Z" | "X"), is_ending: flags & PF_EXITING != 0 }))
+        let has = |flag| flags & flag != 0;
+        let is_zombie = matches!(state, "Z" | "X");
+        Ok(Some(Stat { process, is_zombie, is_ending: has(PF_EXITING), is_kernel_thread: has(PF_KTHREAD) }))
     }
 }
 
 /// A flag in `/proc/PID/stat` (include/linux/sched.h): the process is exiting.
 const PF_EXITING: u32 = 4;
+
+/// As [`PF_EXITING`]: a thread of the kernel.
+const PF_KTHREAD: u32 = 0x0020_0000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernel_threads_are_distinguished_from_programs() {
+        assert_eq!(ProcessId::with_kind(std::process::id()).unwrap().unwrap().1, Kind::Program);
+        // kthreadd, unless this is a pid namespace of its own.
+        if fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
+            assert_eq!(ProcessId::with_kind(2).unwrap().unwrap().1, Kind::KernelThread);
+        }
+        assert_eq!(ProcessId::with_kind(u32::MAX).unwrap(), None);
+    }
+}

@@ -37,10 +37,20 @@ pub fn enable(arguments: &'static [&'static str]) {
 
 /// Starts the guardian if it is needed. If that fails, the caller makes the change nevertheless, since it is noted.
 pub(super) fn begin(owner: ProcessId, action: &Action) {
-    let Some(arguments) = ARGUMENTS.get() else { return };
-    if !matches!(action, Action::SetFile { .. }) || owner.pid != std::process::id() {
-        return;
+    if matches!(action, Action::SetFile { .. }) && owner.pid == std::process::id() {
+        start_once(owner);
     }
+}
+
+/// Starts the guardian of this process now. Its start takes milliseconds: for a process whose first change must not wait for it.
+///
+/// Errors: this process cannot be identified (no /proc).
+pub fn start_early() -> Result<()> {
+    ProcessId::own().map(start_once)
+}
+
+fn start_once(owner: ProcessId) {
+    let Some(arguments) = ARGUMENTS.get() else { return };
     if IS_STARTED.load(Ordering::Relaxed) {
         return;
     }

@@ -256,6 +256,16 @@ impl Guard {
         self.identify(action)
     }
 
+    /// For a setting that is changed for microseconds, again and again, under one note: the value before and the value that is about to be set.
+    /// If this process is killed meanwhile, the setting is restored only while it has that value. Call it before each change to another value.
+    pub fn about_to_set(&mut self, before: &str, value: &str) -> Result<()> {
+        let Some(Note { action: Action::SetFile { path, old, new }, .. }) = &self.note else { return Ok(()) };
+        if old == before && new.as_deref() == Some(value) {
+            return Ok(());
+        }
+        self.identify(Action::SetFile { path: path.clone(), old: before.into(), new: Some(value.into()) })
+    }
+
     /// As [`Self::made`], for a mount on a directory whose path is `target` now.
     pub(crate) fn mounted_on(&mut self, target: PathBuf) -> Result<()> {
         if let Some(Note { action: Action::Unmount { target: noted, .. }, .. }) = &mut self.note {
@@ -418,6 +428,25 @@ mod tests {
         let action = Action::SetFile { path: file.clone(), old: "128".into(), new: Some("0".into()) };
         note_in(&home.path().join("undo"), ProcessId::own().unwrap(), action).unwrap().undo().unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "512\n");
+    }
+
+    /// An administrator's value survives, set before or after a change that a kill interrupted.
+    #[test]
+    fn brief_change_is_undone_only_while_its_value_is_there() {
+        let home = tempfile::tempdir().unwrap();
+        let (file, notes) = (home.path().join("read_ahead_kb"), home.path().join("undo"));
+        for (before, since, left) in
+            [("128", "4", "128"), ("128", "512", "512"), ("256", "4", "256"), ("128", "128", "128")]
+        {
+            fs::write(&file, since).unwrap();
+            let action = Action::SetFile { path: file.clone(), old: "128".into(), new: Some("128".into()) };
+            let mut guard = note_in(&notes, dead_process(), action).unwrap();
+            guard.about_to_set(before, "8").unwrap();
+            guard.about_to_set(before, "4").unwrap();
+            guard.leave();
+            assert_eq!(restore_in(&notes).unwrap().len(), 1);
+            assert_eq!(fs::read_to_string(&file).unwrap(), left);
+        }
     }
 
     /// Regression: a value that the kernel had rounded counted as a value of another process.
