@@ -19,6 +19,7 @@
 mod arrivals;
 mod cached;
 mod collect;
+mod counters;
 mod decisions;
 mod event;
 mod evictions;
@@ -27,16 +28,22 @@ mod layout;
 mod objects;
 mod progress;
 mod source;
+mod state;
 mod syscalls;
 mod tracer;
 
 pub use arrivals::{Arrival, Arrivals, Arrived};
 pub use cached::cached_files;
+pub use counters::{
+    CounterOptions, Counters, DecidedPage, DecisionEvent, DecisionEvents, DecisionKind, DecisionSource, Detail,
+    FaultMapping, LAST_PAGES, MachineCounters, MappingAdvice, OpenCounters, Sources,
+};
 pub use decisions::Decisions;
 pub use event::{DecodeError, Event, decode};
 pub use evictions::{Evicted, Evictions};
 pub use progress::{ProgressEvents, WatchedFile};
 pub use source::{SOURCES, Source};
+pub use state::{OpenState, Readahead, StateQuery};
 pub use tracer::{Options, Scope, Tracer, check_cgroup, check_privileges};
 
 /// The clock of the events (CLOCK_MONOTONIC). Unit: nanoseconds.
