@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Events and tables of decisions.bpf.c, and the kernel structures that only it reads. */
+/* Events and tables of decisions.bpf.c, and the kernel structures that only it reads (readahead.h has the others). */
 #ifndef AHEAD_DECISION_H
 #define AHEAD_DECISION_H
 
@@ -79,17 +79,6 @@ enum call { NO_CALL, CALL_READ, CALL_PREAD, CALL_READV, CALL_PREADV, CALL_OPEN, 
 /* Flag with it: the range spans several mappings. SPANNING in crates/traces. */
 #define SPANNING 0x100
 
-#define S_IFMT 0170000
-#define S_IFREG 0100000
-#define S_IFBLK 0060000
-/* x86 uses the generic number, arm64 its own (asm/fcntl.h). */
-#if defined(__TARGET_ARCH_x86)
-#define O_DIRECT 040000
-#else
-#define O_DIRECT 0200000
-#endif
-/* From include/linux/fs.h. */
-#define FMODE_RANDOM 0x1000
 /* From include/linux/sched.h: the task reclaims memory, and may use the reserves for that. */
 #define PF_MEMALLOC 0x800
 /* Likewise: a kernel thread. */
@@ -97,71 +86,8 @@ enum call { NO_CALL, CALL_READ, CALL_PREAD, CALL_READV, CALL_PREADV, CALL_OPEN, 
 /* Maximum number of buffers of a readv that are counted; with more, its length is unknown. */
 #define BUFFERS 16
 
-struct file_ra_state {
-	unsigned long start;
-	unsigned int size;
-	unsigned int async_size;
-	unsigned int ra_pages;
-	unsigned short order;
-	unsigned short mmap_miss;
-	long long prev_pos;
-} RELOCATED;
-
-struct file___state {
-	unsigned int f_mode;
-	unsigned int f_flags;
-	long long f_pos;
-	struct file_ra_state f_ra;
-} RELOCATED;
-
-struct address_space___cache {
-	struct inode *host;
-	unsigned long nrpages;
-	unsigned long flags;
-} RELOCATED;
-
-enum mapping_flags { AS_FOLIO_ORDER_MIN = 16, AS_FOLIO_ORDER_MAX = 21 };
-#define FOLIO_ORDER_BITS 0x1f
-
-struct backing_dev_info {
-	unsigned long ra_pages;
-	unsigned long io_pages;
-} RELOCATED;
-
-struct super_block___bdi {
-	struct backing_dev_info *s_bdi;
-} RELOCATED;
-
-/* A file that is read through the page cache has an operation to fill it (tmpfs and overlayfs lack it), and a device with requests
- * (io_pages; sysfs lacks it). */
-struct address_space_operations {
-	void *read_folio;
-	void *readahead;
-} RELOCATED;
-
-struct address_space___operations {
-	struct address_space_operations *a_ops;
-} RELOCATED;
-
-struct inode___mapping {
-	struct address_space *i_mapping;
-} RELOCATED;
-
 /* The result of an attempt to collapse pages into a huge one (mm/khugepaged.c). */
 enum scan_result { SCAN_SUCCEED = 1 };
-
-struct gendisk {
-	struct backing_dev_info *bdi;
-} RELOCATED;
-
-struct block_device {
-	struct gendisk *bd_disk;
-} RELOCATED;
-
-struct bdev_inode {
-	struct block_device bdev;
-	struct inode vfs_inode;
-} RELOCATED;
 
 struct vm_area_struct___place {
 	unsigned long vm_start;

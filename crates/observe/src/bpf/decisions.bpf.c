@@ -26,9 +26,9 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 
+#include "readahead.h"
 #include "decision.h"
 #include "decision_maps.h"
-#include "folio.h"
 #include "triple_attach.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -46,17 +46,6 @@ static __always_inline void fill(struct event *event, u8 kind, struct inode *ino
 	event->inode = (u64)inode;
 }
 
-static __always_inline struct backing_dev_info *disk_of(struct inode *inode)
-{
-	struct super_block___bdi *mounted = (void *)BPF_CORE_READ(inode, i_sb);
-	if (!is_device(inode))
-		return BPF_CORE_READ(mounted, s_bdi);
-	if (!bpf_core_type_exists(struct bdev_inode))
-		return 0;
-	struct bdev_inode *device = (void *)inode - bpf_core_field_offset(struct bdev_inode, vfs_inode);
-	return BPF_CORE_READ(device, bdev.bd_disk, bdi);
-}
-
 static __always_inline void fill_surroundings(struct long_event *event, struct inode *inode)
 {
 	struct backing_dev_info *disk = disk_of(inode);
@@ -67,7 +56,7 @@ static __always_inline void fill_surroundings(struct long_event *event, struct i
 
 static __always_inline void fill_state(struct long_event *event, struct file_ra_state *ra)
 {
-	struct file___state *open = (void *)ra - bpf_core_field_offset(struct file___state, f_ra);
+	struct file___state *open = (void *)open_of(ra);
 	event->head.open = (u64)open;
 	event->state.start = BPF_CORE_READ(ra, start);
 	event->state.size = BPF_CORE_READ(ra, size);
@@ -78,11 +67,6 @@ static __always_inline void fill_state(struct long_event *event, struct file_ra_
 	event->state.prev_pos = BPF_CORE_READ(ra, prev_pos);
 	if (BPF_CORE_READ(open, f_mode) & FMODE_RANDOM)
 		event->head.flags |= EVENT_RANDOM;
-}
-
-static __always_inline struct file_ra_state *state_of(struct file *open)
-{
-	return (void *)open + bpf_core_field_offset(struct file___state, f_ra);
 }
 
 static __always_inline bool is_announced(struct inode *inode, struct identity *identity)
