@@ -1,0 +1,219 @@
+//! An open file of a process: the state of its read-ahead, and what was counted.
+
+use ahead_model::DeviceNumber;
+pub use ahead_policy::steering::Class as Pattern;
+use std::time::Duration;
+
+/// The state of read-ahead of one open file (`struct file_ra_state`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Window {
+    /// Largest window of this open file (`ra_pages`).
+    pub limit_pages: u32,
+    /// The same of its disk now; an open file takes it over when it is opened.
+    pub disk_limit_pages: u32,
+    /// First page of the last window.
+    pub start: u64,
+    /// Pages of the last window; 0: there was none.
+    pub pages: u32,
+    /// Pages behind the marker: the read that reaches it starts the next window.
+    pub async_pages: u32,
+    /// The page that was read last by a call; `None`: none.
+    pub previous_page: Option<u64>,
+    /// Faults of mappings that missed, less those that hit (`mmap_miss`).
+    pub mapped_misses: u16,
+    /// The program has advised random access (`FMODE_RANDOM`).
+    pub is_random: bool,
+}
+
+impl Window {
+    /// Whether nothing was read through this open file.
+    pub fn is_unused(&self) -> bool {
+        self.pages == 0 && self.previous_page.is_none() && self.mapped_misses == 0
+    }
+
+    /// The page that starts the next window when it is read; `None`: there is no marker.
+    pub fn marker(&self) -> Option<u64> {
+        let behind = self.pages.checked_sub(self.async_pages)?;
+        (self.pages > 0 && self.async_pages > 0).then(|| self.start.saturating_add(u64::from(behind)))
+    }
+
+    /// The page behind the last window.
+    pub fn end(&self) -> u64 {
+        self.start.saturating_add(u64::from(self.pages))
+    }
+
+    /// What the program has advised for this open file, as far as its state shows it.
+    pub fn advice(&self) -> Option<Advice> {
+        match (self.limit_pages, self.disk_limit_pages) {
+            _ if self.is_random => Some(Advice::Random),
+            (own, disk) if own == disk => None,
+            (own, disk) if u64::from(own) == 2 * u64::from(disk) => Some(Advice::Sequential),
+            _ => Some(Advice::Window),
+        }
+    }
+}
+
+/// Why the window of an open file differs from that of its disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// `POSIX_FADV_RANDOM`: no read-ahead.
+    Random,
+    /// `POSIX_FADV_SEQUENTIAL`: twice the window of the disk.
+    Sequential,
+    /// Another window: the disk's was changed after the file was opened, or `ahead steer` has set this one.
+    Window,
+}
+
+impl Advice {
+    /// Its name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Advice::Random => "random",
+            Advice::Sequential => "sequential",
+            Advice::Window => "window",
+        }
+    }
+}
+
+/// A page for which the kernel has decided what to read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Decided {
+    /// The page.
+    pub page: u64,
+    /// By a fault of a mapping, not by a call.
+    pub is_fault: bool,
+}
+
+/// What was counted of an open file in an interval.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Accesses to pages that were present; `None`: not counted.
+    pub hits: Option<u64>,
+    /// Accesses to pages whose I/O was in flight.
+    pub locked: u64,
+    /// Accesses to absent pages.
+    pub misses: u64,
+    /// Accesses to a marker, each of which started the next window.
+    pub markers: u64,
+    /// Faults of mappings among the decisions.
+    pub faults: u64,
+    /// Time that threads waited for pages of this file.
+    pub wait: Duration,
+    /// Number of these waits.
+    pub waits: u64,
+    /// Pages that the kernel read ahead or at a miss.
+    pub issued_pages: u64,
+    /// Pages of these that were used; `None`: not counted.
+    pub used_pages: Option<u64>,
+    /// Pages that were evicted unused.
+    pub wasted_pages: u64,
+    /// Misses on pages of the window before: read ahead, evicted unread, read again.
+    pub thrashed_pages: u64,
+    /// The last decided pages, the oldest first.
+    pub decided: Vec<Decided>,
+}
+
+impl Counted {
+    /// Whether the file was read in the interval, as far as that is seen.
+    pub fn is_idle(&self) -> bool {
+        self.hits.unwrap_or(0) == 0 && self.locked + self.misses + self.markers + self.issued_pages == 0
+    }
+
+    /// Pages that the kernel read for each used page. `None`: not counted, or nothing was used.
+    pub fn amplification(&self) -> Option<f64> {
+        let used = self.used_pages.filter(|used| *used > 0)?;
+        Some(self.issued_pages as f64 / used as f64)
+    }
+
+    /// Accesses of all three states.
+    pub fn accesses(&self) -> u64 {
+        self.hits.unwrap_or(0).saturating_add(self.locked).saturating_add(self.misses)
+    }
+}
+
+/// An open file of a process.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OpenFile {
+    /// The process.
+    pub pid: u32,
+    /// Its name.
+    pub comm: Vec<u8>,
+    /// Its lowest descriptor of this open file. `None`: it has none (any more), see `closed_files` and the mapping.
+    pub descriptor: Option<u32>,
+    /// The path, where it was looked up and is known.
+    pub path: Option<Vec<u8>>,
+    /// Address of the kernel's `struct file`; 0: several.
+    pub open: u64,
+    /// Number of the inode.
+    pub inode_number: u64,
+    /// Device of the file system.
+    pub device: DeviceNumber,
+    /// Length of the file.
+    pub file_bytes: u64,
+    /// Pages of the file in the page cache.
+    pub cached_pages: u64,
+    /// Position of the next read(2).
+    pub position_bytes: u64,
+    /// State of read-ahead; `None`: it has gone with the open file.
+    pub window: Option<Window>,
+    /// Counts of the interval; `None`: nothing was counted.
+    pub counted: Option<Counted>,
+    /// The pattern of its accesses.
+    pub pattern: Pattern,
+    /// Open files that this row stands for because they were closed in the interval; 0: this is one open file.
+    pub closed_files: u64,
+}
+
+/// Totals of the machine.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Totals {
+    /// Open files with read-ahead, each process counted.
+    pub open_files: u64,
+    /// Processes with such a file.
+    pub processes: u64,
+    /// Pages in the page cache, of the whole machine.
+    pub cached_bytes: u64,
+    /// Counts of the interval over all files; `None`: nothing was counted.
+    pub counted: Option<Counted>,
+    /// Pages that were read ahead and neither used nor evicted so far, since the counters were started: the memory footprint of read-ahead
+    /// (Wu); `None`: not counted.
+    pub unread_pages: Option<u64>,
+    /// Events that were lost.
+    pub lost_events: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window(limit_pages: u32, disk_limit_pages: u32) -> Window {
+        Window { limit_pages, disk_limit_pages, ..Window::default() }
+    }
+
+    #[test]
+    fn marker_is_in_the_last_window() {
+        let mut seen = Window { start: 64, pages: 32, async_pages: 32, ..window(32, 32) };
+        assert_eq!((seen.marker(), seen.end()), (Some(64), 96));
+        seen.async_pages = 8;
+        assert_eq!(seen.marker(), Some(88));
+        for (pages, async_pages) in [(0, 0), (32, 0), (4, 8)] {
+            assert_eq!(Window { pages, async_pages, ..seen }.marker(), None);
+        }
+    }
+
+    #[test]
+    fn advice_is_found_by_the_window() {
+        assert_eq!(window(32, 32).advice(), None);
+        assert_eq!(window(64, 32).advice(), Some(Advice::Sequential));
+        assert_eq!(window(1, 32).advice(), Some(Advice::Window));
+        assert_eq!(Window { is_random: true, ..window(32, 32) }.advice(), Some(Advice::Random));
+    }
+
+    #[test]
+    fn amplification_needs_used_pages() {
+        let mut counted = Counted { issued_pages: 64, used_pages: Some(2), ..Counted::default() };
+        assert_eq!(counted.amplification(), Some(32.0));
+        counted.used_pages = Some(0);
+        assert_eq!(counted.amplification(), None);
+    }
+}

@@ -1,0 +1,111 @@
+//! Which pages of an open file are in the page cache.
+//!
+//! The file is opened for this, and closed at once. Opening a file of a network file system or of FUSE may drop its cached pages, and may
+//! wait for a server: such a file has no map. The identity of the inode is checked, for the process may have replaced the descriptor.
+
+use crate::OpenFile;
+use ahead_sys::{Error, Result, cache, machine, mounts};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, openat, statx};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// Residency of a file, in parts of equal size.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PageMap {
+    /// Resident share of each part, from 0 to 1. At most as many as were asked for; none for an empty file.
+    pub shares: Vec<f64>,
+    /// Pages of a part; the last one may be shorter.
+    pub part_pages: u64,
+}
+
+/// File systems of block devices: opening their files changes nothing.
+const LOCAL: [&str; 9] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "squashfs", "erofs", "iso9660"];
+
+impl PageMap {
+    /// Maps an open file in at most `parts` parts.
+    ///
+    /// Errors: the file cannot be opened without side effects, or is another one by now.
+    pub fn of(file: &OpenFile, parts: usize) -> Result<PageMap> {
+        let opened = open(file)?;
+        let (page, pages) = (machine::page_size(), file.file_bytes.div_ceil(machine::page_size()));
+        let part_pages = pages.div_ceil(parts.max(1) as u64).max(1);
+        let share = |start: u64| {
+            let length = part_pages.min(pages - start);
+            let resident = cache::resident_bytes(&opened, start * page, length * page)?;
+            Ok((resident as f64 / (length * page) as f64).min(1.0))
+        };
+        let shares = (0..pages).step_by(usize::try_from(part_pages).unwrap_or(usize::MAX)).map(share);
+        Ok(PageMap { shares: shares.collect::<Result<_>>()?, part_pages })
+    }
+
+    /// The part that holds a page.
+    pub fn part_of(&self, page: u64) -> usize {
+        usize::try_from(page / self.part_pages.max(1)).unwrap_or(usize::MAX)
+    }
+}
+
+fn open(file: &OpenFile) -> Result<OwnedFd> {
+    let refused = |why: &str| Error::Unsupported { what: "a map of the pages of this file".into(), why: why.into() };
+    let descriptor = file.descriptor.ok_or_else(|| refused("the process has no descriptor of it"))?;
+    let mounts = mounts::own()?;
+    let type_of = mounts.iter().find(|mount| mount.device == file.device).map(|mount| mount.fs_type.as_str());
+    if !type_of.is_some_and(|fs_type| LOCAL.contains(&fs_type)) {
+        return Err(refused("opening a file of this file system may change its cached pages"));
+    }
+    let failed = |error: rustix::io::Errno| Error::io("open a file of another process", error);
+    let link = format!("/proc/{}/fd/{descriptor}", file.pid);
+    // A handle first, without access: the descriptor may be a FIFO by now.
+    let handle = openat(CWD, link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?;
+    let found =
+        statx(&handle, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::BASIC_STATS).map_err(failed)?;
+    let is_regular = FileType::from_raw_mode(u32::from(found.stx_mode)) == FileType::RegularFile;
+    if !is_regular || found.stx_ino != file.inode_number {
+        return Err(refused("the descriptor belongs to another file by now"));
+    }
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let link = format!("/proc/self/fd/{}", handle.as_raw_fd());
+    // Without a new access time, where this user may ask for that.
+    openat(CWD, &link, flags | OFlags::NOATIME, Mode::empty())
+        .or_else(|_| openat(CWD, &link, flags, Mode::empty()))
+        .map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::os::unix::fs::MetadataExt;
+
+    fn open_file(file: &File) -> OpenFile {
+        let metadata = file.metadata().unwrap();
+        OpenFile {
+            pid: std::process::id(),
+            descriptor: Some(file.as_raw_fd() as u32),
+            inode_number: metadata.ino(),
+            device: ahead_model::DeviceNumber::from_stat(metadata.dev()),
+            file_bytes: metadata.len(),
+            ..OpenFile::default()
+        }
+    }
+
+    #[test]
+    fn resident_parts_are_mapped() {
+        let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let page = machine::page_size();
+        file.set_len(100 * page).unwrap();
+        let seen = open_file(&file);
+        let map = match PageMap::of(&seen, 10) {
+            Ok(map) => map,
+            Err(error) => return eprintln!("skipped: {error}"),
+        };
+        assert_eq!((map.shares.len(), map.part_pages, map.part_of(99)), (10, 10, 9));
+        assert_eq!(PageMap::of(&seen, 1000).unwrap().shares.len(), 100);
+        let replaced = OpenFile { inode_number: seen.inode_number + 1, ..seen };
+        assert!(PageMap::of(&replaced, 10).unwrap_err().to_string().contains("another file"));
+    }
+
+    #[test]
+    fn other_file_systems_have_no_map() {
+        let error = PageMap::of(&open_file(&File::open("/proc/self/status").unwrap()), 10).unwrap_err();
+        assert!(error.to_string().contains("may change its cached pages"), "{error}");
+    }
+}

@@ -1,0 +1,89 @@
+//! What `/proc` says about a process: its name, the paths of its open and mapped files, its control groups. No file is opened that the
+//! process has open, and none is asked for its attributes: its file system may not answer.
+
+use ahead_model::DeviceNumber;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+
+/// Its name, without the line end; empty if it has ended.
+pub fn comm(pid: u32) -> Vec<u8> {
+    let mut name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    name.pop_if(|last| *last == b'\n');
+    name
+}
+
+/// Whether the process exists.
+pub fn process_exists(pid: u32) -> bool {
+    fs::exists(format!("/proc/{pid}/comm")).unwrap_or(false)
+}
+
+/// The path of an open file, as the process sees it; `None`: the process has ended, or the descriptor was closed.
+pub fn path(pid: u32, descriptor: u32) -> Option<Vec<u8>> {
+    let link = fs::read_link(format!("/proc/{pid}/fd/{descriptor}")).ok()?;
+    Some(OsString::from(link).into_vec())
+}
+
+/// The path of a mapped file.
+pub fn mapped_path(pid: u32, device: DeviceNumber, inode_number: u64) -> Option<Vec<u8>> {
+    mapped_path_in(&fs::read(format!("/proc/{pid}/maps")).ok()?, device, inode_number)
+}
+
+/// `7f00-7f01 r--p 00001000 fd:00 131 /path`: address, rights, offset, device in hexadecimal, inode, path with `\012` for line ends.
+fn mapped_path_in(maps: &[u8], device: DeviceNumber, inode_number: u64) -> Option<Vec<u8>> {
+    let wanted = format!("{:02x}:{:02x}", device.major, device.minor);
+    let is_wanted = |line: &&[u8]| {
+        let mut fields = line.split(|byte| *byte == b' ').skip(3);
+        fields.next() == Some(wanted.as_bytes()) && fields.next() == Some(inode_number.to_string().as_bytes())
+    };
+    let line = maps.split(|byte| *byte == b'\n').find(is_wanted)?;
+    let start = line.iter().position(|byte| *byte == b'/')?;
+    Some(ahead_sys::mounts::unescape(&line[start..]))
+}
+
+/// The paths of its control groups, one for each hierarchy.
+pub fn control_groups(pid: u32) -> Vec<Vec<u8>> {
+    control_groups_in(&fs::read(format!("/proc/{pid}/cgroup")).unwrap_or_default())
+}
+
+/// `0::/system.slice/x.service`, or `7:memory:/x`.
+fn control_groups_in(text: &[u8]) -> Vec<Vec<u8>> {
+    let path = |line: &[u8]| line.splitn(3, |byte| *byte == b':').nth(2).map(<[u8]>::to_vec);
+    text.split(|byte| *byte == b'\n').filter_map(path).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::ffi::OsStrExt;
+
+    #[test]
+    fn own_files_have_their_paths() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let open = File::open(file.path()).unwrap();
+        let pid = std::process::id();
+        assert_eq!(path(pid, open.as_raw_fd() as u32).unwrap(), file.path().as_os_str().as_bytes());
+        assert_eq!(path(pid, 1 << 20), None);
+        assert!(process_exists(pid) && !comm(pid).is_empty() && !comm(pid).contains(&b'\n'));
+        assert!(!process_exists(u32::MAX) && comm(u32::MAX).is_empty() && control_groups(u32::MAX).is_empty());
+    }
+
+    #[test]
+    fn mapped_files_are_found_by_device_and_inode() {
+        let maps = b"7f00-7f01 r-xp 00001000 fe:00 131                        /usr/lib/a\\012b.so\n\
+            7f02-7f03 rw-p 00000000 00:00 0                         [heap]\n7f04-7f05 r--p 00000000 fe:00 1310  /other\n";
+        let device = DeviceNumber::new(254, 0);
+        assert_eq!(mapped_path_in(maps, device, 131).unwrap(), b"/usr/lib/a\nb.so");
+        assert_eq!(mapped_path_in(maps, device, 1310).unwrap(), b"/other");
+        assert_eq!(mapped_path_in(maps, device, 0), None);
+        assert_eq!(mapped_path_in(b"\n \xff", device, 1), None);
+    }
+
+    #[test]
+    fn control_groups_of_both_versions_are_read() {
+        let text = b"7:memory,x:/a:b\n0::/system.slice\nnonsense\n";
+        assert_eq!(control_groups_in(text), [b"/a:b".to_vec(), b"/system.slice".to_vec()]);
+    }
+}
