@@ -1,7 +1,7 @@
 # What there is to do here: `make help`. The work is in scripts/, so that each step can also be run by itself.
 
 .PHONY: help install uninstall demo test soak test-again test-kernels test-restart bench bench-coldstart bench-boot bench-sim embedded deb
-.PHONY: bench-library test-deb test-boot test-sanitizers lint dist guide fuzz install-lib
+.PHONY: bench-library bench-steer test-deb test-boot test-sanitizers lint dist guide fuzz install-lib
 
 export PREFIX DESTDIR LIBDIR
 
@@ -63,6 +63,9 @@ bench-boot: ## Boot a Debian tree on emulated disks with and without a replay; w
 
 bench-library: ## Measure the library in real programs on emulated disks and the machine's disk; writes docs/results/library.md (root, hours)
 	@bench/library/run.sh
+
+bench-steer: ## Measure `ahead steer` and `ahead top` with unmodified programs; writes docs/results/steer.md (root, half an hour for each round)
+	@bench/steer/run.sh
 
 bench-sim: ## Measure how fast the simulator is
 	@cargo bench -q -p ahead-sim

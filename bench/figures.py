@@ -13,8 +13,9 @@ def ratios(above, below):
 
 
 def spread(values, digits=2):
-    """Median and range."""
-    return f"{median(values):.{digits}f} ({min(values):.{digits}f}–{max(values):.{digits}f})"
+    """Median and range; a single value has none."""
+    middle = f"{median(values):.{digits}f}"
+    return middle if len(values) == 1 else f"{middle} ({min(values):.{digits}f}–{max(values):.{digits}f})"
 
 
 def judged(values, digits=2, most=None, least=None):
