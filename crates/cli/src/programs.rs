@@ -52,6 +52,15 @@ pub fn with_help(arguments: impl IntoIterator<Item = OsString>) -> Option<&'stat
     [&LABORATORY, &STEERING].into_iter().find(has_command)
 }
 
+/// The definition of a command line, named as the user typed it: `ahead sim` or `ahead-lab sim`.
+pub fn name_as_typed(definition: clap::Command) -> clap::Command {
+    let first = std::env::args_os().next().unwrap_or_default();
+    match Path::new(&first).file_name() {
+        Some(name) if name == "ahead" => definition.name("ahead").bin_name("ahead"),
+        _ => definition,
+    }
+}
+
 impl Program {
     /// Becomes this program with the arguments of this process. Returns only if that fails.
     pub fn replace_process_with_own_arguments(&self) -> anyhow::Result<ExitCode> {

@@ -2,8 +2,8 @@
 
 use crate::{bench, disk, generate, papers, probe, sim, tune};
 use ahead_cli::exit::add_usage;
+use ahead_cli::programs::name_as_typed;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use std::path::Path;
 use std::process::ExitCode;
 
 /// Measures, models and explains read-ahead: the laboratory of `ahead`, which starts it for these commands.
@@ -32,11 +32,7 @@ pub enum Command {
 impl Cli {
     /// The definition, with the program name that the user typed: `ahead sim` or `ahead-lab sim`.
     pub fn named() -> clap::Command {
-        let first = std::env::args_os().next().unwrap_or_default();
-        match Path::new(&first).file_name() {
-            Some(name) if name == "ahead" => Cli::command().name("ahead").bin_name("ahead"),
-            _ => Cli::command(),
-        }
+        name_as_typed(Cli::command())
     }
 
     /// Parses the arguments of this process; a wrong argument ends it with the usage.

@@ -1,0 +1,86 @@
+//! `ahead top --explain`: sentences about each open file of a process.
+
+use super::columns::path;
+use ahead_cli::messages;
+use ahead_process::Signals;
+use ahead_report::table::Screen;
+use ahead_report::text::printable;
+use ahead_sys::block::disk_setting;
+use ahead_top::{Explanation, Filter, OpenFile, Sampler, SortKey, explain, file_json, keep};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+pub fn run(
+    pid: u32,
+    interval: Duration,
+    filter: &Filter,
+    limit: Option<usize>,
+    is_json: bool,
+) -> anyhow::Result<ExitCode> {
+    let signals = Signals::take()?;
+    let mut sampler = Sampler::new(true)?;
+    sampler.missing().iter().for_each(|missing| messages::print(missing));
+    super::wait(&signals, interval)?;
+    let mut sample = sampler.sample(filter)?;
+    keep(&mut sample.files, SortKey::Wait, limit.unwrap_or(usize::MAX));
+    sample.files.iter_mut().for_each(OpenFile::look_up_path);
+    let explained: Vec<Explanation> =
+        sample.files.iter().map(|file| explain(file, sample.interval, request_bytes(file))).collect();
+    let files = sample.files.iter().zip(&explained);
+    let text = match is_json {
+        true => {
+            format!("{:#}\n", Value::Array(files.map(|(file, said)| as_json(file, said, sample.interval)).collect()))
+        }
+        false if explained.is_empty() => {
+            format!("process {pid} has no open file that is read through the page cache\n")
+        }
+        false => files.map(|(file, said)| as_text(file, said, Screen::stdout())).collect::<Vec<_>>().join("\n"),
+    };
+    std::io::stdout().write_all(text.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Largest request of the disk.
+fn request_bytes(file: &OpenFile) -> Option<u64> {
+    Some(disk_setting(file.device, "max_sectors_kb")?.parse::<u64>().ok()? * 1024)
+}
+
+fn as_json(file: &OpenFile, said: &Explanation, interval: Option<Duration>) -> Value {
+    let mut value = file_json(file, interval);
+    for (key, text) in [("now", &said.now), ("why", &said.why), ("seen", &said.seen), ("better", &said.better)] {
+        value[key] = json!(text);
+    }
+    value
+}
+
+fn as_text(file: &OpenFile, said: &Explanation, screen: Screen) -> String {
+    let descriptor = file.descriptor.map_or_else(|| "no descriptor".into(), |number| format!("descriptor {number}"));
+    let heading = format!("{} ({}, {descriptor}, {})", path(file), printable(&file.comm), file.pattern);
+    let mut text = screen.heading(&heading) + "\n";
+    for (name, sentence) in [("now", &said.now), ("why", &said.why), ("seen", &said.seen), ("better", &said.better)] {
+        text += &format!("  {name:<7} {sentence}\n");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn explanation_has_four_lines_below_its_file() {
+        let file =
+            OpenFile { path: Some(b"/a\x1b".into()), descriptor: Some(3), comm: b"dd".into(), ..OpenFile::default() };
+        let said = explain(&file, None, None);
+        let text = as_text(&file, &said, Screen::default());
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "/a\\u{1b} (dd, descriptor 3, unknown)");
+        for (line, name) in lines[1..].iter().zip(["now", "why", "seen", "better"]) {
+            assert!(line.starts_with(&format!("  {name:<7} ")), "{text}");
+        }
+        let value = as_json(&file, &said, None);
+        assert_eq!((&value["better"], &value["pid"]), (&json!(said.better), &json!(0)));
+    }
+}
