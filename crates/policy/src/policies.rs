@@ -19,6 +19,7 @@ pub mod on_demand;
 pub mod oracle;
 pub mod read_stream;
 pub mod roudier;
+pub mod steer;
 pub mod true_readahead;
 pub mod wu_adaptive;
 pub mod zfetch;

@@ -114,11 +114,6 @@ pub enum Reason {
         /// Time without fetches, seconds.
         pause_s: u64,
     },
-    /// The open file had no access for a long time.
-    Idle {
-        /// The time, seconds.
-        idle_s: u64,
-    },
 }
 
 /// A length in pages as text: `128 KiB`, `2 MiB`, `1.5 MiB`.
@@ -194,9 +189,6 @@ impl fmt::Display for Reason {
             Reason::Useless { fetched, unused, pause_s } => {
                 let (unused, fetched) = (Size(unused), Size(fetched));
                 write!(f, "{unused} of {fetched} fetched were not used; no fetches for {}", count(pause_s, "second"))
-            }
-            Reason::Idle { idle_s } => {
-                write!(f, "no decision for {}; window set back", count(idle_s, "second"))
             }
         }
     }

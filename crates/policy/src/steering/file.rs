@@ -1,0 +1,272 @@
+//! The state of an open file: its class, and what follows from a decision.
+
+mod patterns;
+mod windows;
+
+use super::act::Act;
+use super::class::{Class, Effect, Rate};
+use super::faults::Faults;
+use super::seen::{Kind, Limits, Machine, Seen};
+use super::setting::Setting;
+use super::streams::{Decision, Followed, How, Streams};
+use super::window::{Judge, Mark};
+use crate::Advice;
+use patterns::{Fetches, Polls};
+
+/// A file of at most this length that is read from its first page on is left alone: 1 MiB. It ends before a larger window helps.
+const ONCE_ONLY_PAGES: u64 = 256;
+/// Number of calls in no order that are a class.
+const RANDOM_READS: u64 = 4;
+/// Number of decisions that continue a run before it is a sequential stream.
+const FORWARD: u32 = 2;
+/// An open file is active for this time after a decision, or for this multiple of the time between two decisions: 10 s.
+const ACTIVE_NS: u64 = 10_000_000_000;
+const ACTIVE_INTERVALS: u64 = 4;
+/// After an act that was not carried out, the next one follows after 30 s, or after 1 s if it may succeed then.
+const UNDONE_NS: u64 = 30_000_000_000;
+const BUSY_NS: u64 = 1_000_000_000;
+
+/// The pages that an open file may claim.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    /// For all open files together.
+    pub budget_pages: u64,
+    /// Claimed by the others.
+    pub others_pages: u64,
+    /// Number of open files with claims, including this one.
+    pub files: u64,
+}
+
+impl Room {
+    /// The part of each open file.
+    fn part(&self) -> u64 {
+        self.budget_pages / self.files.max(1)
+    }
+
+    /// The pages that this open file may claim: what the others leave, and at least its part.
+    fn own(&self) -> u64 {
+        self.budget_pages.saturating_sub(self.others_pages).max(self.part())
+    }
+}
+
+/// The surroundings of a decision.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Around<'a> {
+    pub machine: &'a Machine,
+    pub limits: &'a Limits,
+    pub room: Room,
+}
+
+/// Calls in no order.
+#[derive(Clone, Copy, Debug, Default)]
+struct RandomReads {
+    calls: u64,
+    /// Pages that they requested.
+    wanted_pages: u64,
+    /// Pages that the kernel had requested before the first of them.
+    issued_before: u64,
+}
+
+/// An open file.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OpenFile {
+    open: u64,
+    file: u64,
+    class: Class,
+    file_pages: u64,
+    has_descriptor: bool,
+    setting: Setting,
+    /// No acts before this time.
+    held_until_ns: u64,
+    mark: Mark,
+    interval_ns: u64,
+    decisions: u64,
+    /// Whether the first decision was about the first page, and no decision has left the sequence.
+    is_once: bool,
+    judge: Judge,
+    faults: Faults,
+    streams: Streams,
+    fetches: Fetches,
+    polls: Polls,
+    random: RandomReads,
+    /// Pages that were evicted unused, at the last change of the window, and pages that were found evicted since.
+    wasted_before: u64,
+    thrashed_pages: u64,
+    quiet_since_ns: Option<u64>,
+    shrunk_ns: Option<u64>,
+    /// The rate before the last act, and the counters at that time.
+    acted: Option<(Rate, Mark)>,
+    /// The claim that the sum over all open files contains.
+    pub counted: Option<u64>,
+    /// Its number in the order of use.
+    pub used_at: u64,
+}
+
+impl OpenFile {
+    /// The state at first sight.
+    pub fn new(seen: &Seen) -> OpenFile {
+        let baseline = seen.baseline_window_pages;
+        let is_advised = baseline != seen.disk_window_pages || baseline == 0;
+        OpenFile {
+            open: seen.open,
+            file: seen.file,
+            class: if is_advised { Class::Advised } else { Class::Unknown },
+            setting: Setting::new(seen.window_pages, baseline),
+            mark: Mark { at_ns: seen.at_ns, advanced_pages: 0, waits: seen.waits, wait_ns: seen.wait_ns },
+            is_once: seen.page == 0,
+            wasted_before: seen.wasted_pages,
+            ..OpenFile::default()
+        }
+    }
+
+    /// Whether it is the open file of this decision. The kernel reuses the addresses of closed ones.
+    pub fn is_of(&self, seen: &Seen) -> bool {
+        self.file == seen.file
+    }
+
+    /// The class.
+    pub fn class(&self) -> Class {
+        self.class
+    }
+
+    /// The window that an act has set.
+    pub fn window(&self) -> Option<u64> {
+        self.setting.is_changed().then_some(self.setting.pages).filter(|_| self.class != Class::Advised)
+    }
+
+    /// The waits before and after the last act.
+    pub fn effect(&self) -> Option<Effect> {
+        let (before, mark) = self.acted?;
+        let after = mark.rate_to(&self.mark);
+        (after.advanced_pages > 0).then_some(Effect { before, after })
+    }
+
+    /// Handles a decision of the kernel.
+    pub fn seen(&mut self, seen: &Seen, around: &Around) -> Vec<Act> {
+        self.note(seen);
+        if !self.is_free(seen) {
+            self.streams.forget_fetched();
+            return self.wake().into_iter().collect();
+        }
+        let followed = self.follow(seen);
+        self.classify(seen, &followed);
+        let mut acts = Vec::new();
+        acts.extend(self.wake());
+        if seen.at_ns < self.held_until_ns {
+            return acts;
+        }
+        match self.class {
+            Class::Sequential | Class::Interleaved | Class::Unknown => acts.extend(self.steer_window(seen, around)),
+            Class::RandomRead => acts.extend(self.over_read(seen, around)),
+            _ => {}
+        }
+        if seen.mapping.is_some() {
+            acts.extend(self.steer_faults(seen, around));
+        }
+        if followed.how == How::Step && seen.mapping.is_none() {
+            acts.extend(self.fetch(followed.index, seen.kind != Kind::Marker, around));
+        }
+        acts.extend(self.give_up(false));
+        acts
+    }
+
+    /// Updates the counters.
+    fn note(&mut self, seen: &Seen) {
+        let before_ns = self.mark.at_ns;
+        self.mark.at_ns = before_ns.max(seen.at_ns);
+        let interval_ns = self.mark.at_ns - before_ns;
+        self.interval_ns =
+            if self.decisions < 2 { interval_ns } else { (self.interval_ns / 4 * 3).saturating_add(interval_ns / 4) };
+        self.decisions = self.decisions.saturating_add(1);
+        self.note_waits(seen.waits, seen.wait_ns);
+        (self.file_pages, self.has_descriptor) = (seen.file_pages, seen.has_descriptor);
+    }
+
+    fn note_waits(&mut self, waits: u64, wait_ns: u64) {
+        (self.mark.waits, self.mark.wait_ns) = (self.mark.waits.max(waits), self.mark.wait_ns.max(wait_ns));
+    }
+
+    /// Whether the program leaves read-ahead to the kernel. Its own advice stays, even where an act had set a window before.
+    fn is_free(&mut self, seen: &Seen) -> bool {
+        let is_advised =
+            seen.is_random || seen.advice != Advice::Normal || !self.setting.check(seen.window_pages, seen.at_ns);
+        if is_advised {
+            self.class = Class::Advised;
+        }
+        self.class != Class::Advised
+    }
+
+    /// Assigns the decision to a stream.
+    fn follow(&mut self, seen: &Seen) -> Followed {
+        // The kernel notes the whole window as the request of a fault.
+        let wanted = if seen.mapping.is_some() { 1 } else { seen.wanted.max(1) };
+        let end = seen.page.saturating_add(wanted).min(seen.file_pages.max(seen.page.saturating_add(1)));
+        let window_end = seen.start.saturating_add(seen.size);
+        let decision = Decision { kind: seen.kind, page: seen.page, end, start: seen.start, window_end };
+        let followed = self.streams.follow(&decision);
+        self.thrashed_pages = self.thrashed_pages.saturating_add(u64::from(followed.is_evicted));
+        self.mark.advanced_pages = self.mark.advanced_pages.saturating_add(followed.advanced);
+        followed
+    }
+
+    /// Finds the class.
+    fn classify(&mut self, seen: &Seen, followed: &Followed) {
+        if followed.how != How::New {
+            self.random.calls = 0;
+        } else if seen.mapping.is_none() {
+            if self.random.calls == 0 {
+                self.random = RandomReads { calls: 0, wanted_pages: 0, issued_before: seen.issued_pages };
+            }
+            self.random.calls = self.random.calls.saturating_add(1);
+            self.random.wanted_pages = self.random.wanted_pages.saturating_add(seen.wanted);
+        }
+        self.is_once &= followed.how == How::Forward || self.decisions == 1;
+        let Some(stream) = self.streams.get(followed.index) else { return };
+        let several = self.streams.forward_streams() > 1;
+        self.class = match followed.how {
+            How::Step if stream.is_confirmed(0) && stream.is_backward() => Class::Backward,
+            How::Step if stream.is_confirmed(0) => Class::Stride,
+            How::Forward if self.is_once && self.file_pages <= ONCE_ONLY_PAGES => Class::OnceOnly,
+            How::Forward if stream.forward >= FORWARD && several => Class::Interleaved,
+            How::Forward if stream.forward >= FORWARD && !self.faults.are_random() => Class::Sequential,
+            How::New if self.random.calls >= RANDOM_READS => Class::RandomRead,
+            _ => self.class,
+        };
+    }
+
+    /// An act on this open file was counted: the effect is measured from now on.
+    fn note_act(&mut self) {
+        let since = self.acted.map_or(Mark::default(), |(_, mark)| mark);
+        self.acted = Some((since.rate_to(&self.mark), self.mark));
+    }
+
+    /// An act was not carried out.
+    pub fn undone(&mut self, is_final: bool, may_succeed: bool) {
+        self.setting.unset();
+        self.streams.forget_fetched();
+        self.polls = Polls::default();
+        self.judge.restart();
+        self.faults.reset();
+        let pause_ns = match (is_final, may_succeed) {
+            (true, _) => u64::MAX,
+            (false, true) => BUSY_NS,
+            (false, false) => UNDONE_NS,
+        };
+        self.held_until_ns = self.mark.at_ns.saturating_add(pause_ns);
+    }
+
+    /// The pages that it claims; `None`: it is not active.
+    pub fn claim(&self, now_ns: u64) -> Option<u64> {
+        let active_ns = ACTIVE_NS.max(self.interval_ns.saturating_mul(ACTIVE_INTERVALS));
+        let is_active = now_ns.saturating_sub(self.mark.at_ns) <= active_ns || self.quiet_since_ns.is_some();
+        let streams = match self.class {
+            Class::Sequential | Class::OnceOnly => 1,
+            Class::Interleaved => self.streams.forward_streams().max(1) as u64,
+            Class::Unknown if self.decisions > 1 => 1,
+            _ => 0,
+        };
+        let windows = self.setting.pages.saturating_mul(streams).min(self.file_pages);
+        let pages = windows.saturating_add(self.streams.ahead());
+        (is_active && pages > 0).then_some(pages)
+    }
+}

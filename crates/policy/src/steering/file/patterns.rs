@@ -1,0 +1,160 @@
+//! The acts that fetch pages for patterns that the kernel does not know.
+
+use super::{Around, OpenFile};
+use crate::steering::act::Act;
+use crate::steering::class::Class;
+use crate::steering::fetching;
+use crate::steering::reason::Reason;
+use crate::steering::seen::Progress;
+use std::ops::Range;
+
+/// After useless fetches there are none for this time: 30 s.
+const USELESS_NS: u64 = 30_000_000_000;
+/// Fetches are useless if more than this share of their pages was not used: one in eight. That allows for the ends of streams.
+const USELESS_SHARE: u64 = 8;
+/// Unused pages that are not judged yet: 256 KiB.
+const JUDGED_PAGES: u64 = 64;
+/// Largest number of additional repetitions that a pattern needs after failures.
+const MOST_FAILURES: u32 = 3;
+/// With this number of repetitions a pattern makes up for failures.
+const SUCCESS: u32 = 16;
+/// Number of polls in a row outside the pattern before its pages are given up.
+const LOST_POLLS: u32 = 8;
+/// Time between two polls: from 100 µs, a few times the cost of a poll, to 1 s.
+const POLL_NS: Range<u64> = 100_000..1_000_000_000;
+
+/// The polls of a reader whose pages are fetched.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Polls {
+    last_ns: u64,
+    after_ns: u64,
+    lost: u32,
+    page: Option<u64>,
+}
+
+/// The fetches for an open file.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Fetches {
+    pages: u64,
+    unused: u64,
+    failures: u32,
+    off_until_ns: u64,
+    /// The waits at the last fetch.
+    waits: u64,
+}
+
+impl OpenFile {
+    /// Fetches the next pages of a stream, if enough of its distance is used up. `missed`: its last page was not cached.
+    pub(super) fn fetch(&mut self, index: usize, missed: bool, around: &Around) -> Option<Act> {
+        let (machine, now_ns) = (around.machine, self.mark.at_ns);
+        let (failures, off_until_ns, waits) = (self.fetches.failures, self.fetches.off_until_ns, self.fetches.waits);
+        let room = around.room.own().min(around.limits.max_window_pages.saturating_mul(2));
+        let stream = self.streams.get_mut(index)?;
+        if missed {
+            stream.ahead = 0;
+        }
+        if !stream.is_confirmed(failures) || now_ns < off_until_ns || now_ns < self.held_until_ns || machine.pressure {
+            return None;
+        }
+        let (from, is_first) = (stream.distance, stream.distance == 0);
+        let waited = self.mark.waits.saturating_sub(waits);
+        let distance = fetching::limited(stream, room, machine);
+        if !is_first && !missed && !fetching::is_due(stream, distance) {
+            return None;
+        }
+        if !is_first && (missed || waited > 0) {
+            stream.distance = fetching::grown(stream, machine);
+        }
+        let distance = fetching::limited(stream, room, machine);
+        stream.distance = stream.distance.max(distance);
+        let before = stream.ahead;
+        let ranges = fetching::next(stream, distance, self.file_pages, machine);
+        let fetched = stream.ahead.saturating_sub(before);
+        if stream.repeated >= SUCCESS {
+            self.fetches.failures = 0;
+        }
+        let (step, accesses, to) = (stream.step, u64::from(stream.repeated).saturating_add(1), stream.distance);
+        if ranges.is_empty() {
+            return None;
+        }
+        self.fetches.pages = self.fetches.pages.saturating_add(fetched);
+        self.fetches.waits = self.mark.waits;
+        if is_first {
+            self.note_act();
+        }
+        self.plan_poll(0, machine.device.access_ns / 2);
+        let class = self.class;
+        let reason = if from > 0 && to > from {
+            Reason::PatternWaited { class, waits: waited, from, to }
+        } else {
+            Reason::Pattern { class, step, accesses, distance }
+        };
+        Some(Act::Fetch { open: self.open, file: self.file, ranges, reason })
+    }
+
+    fn plan_poll(&mut self, lost: u32, after_ns: u64) {
+        let after_ns = after_ns.clamp(POLL_NS.start, POLL_NS.end);
+        self.polls = Polls { last_ns: self.mark.at_ns, after_ns, lost, page: self.polls.page };
+    }
+
+    /// The time from the last decision or poll to the next poll.
+    pub fn poll_after_ns(&self) -> Option<u64> {
+        let is_fetched = self.streams.ahead() > 0 && self.class != Class::Advised;
+        is_fetched.then_some(self.polls.after_ns.clamp(POLL_NS.start, POLL_NS.end))
+    }
+
+    /// The position of the reader was polled.
+    pub fn progress(&mut self, progress: &Progress, around: &Around) -> Vec<Act> {
+        if self.class == Class::Advised || self.streams.ahead() == 0 {
+            return Vec::new();
+        }
+        self.mark.at_ns = self.mark.at_ns.max(progress.at_ns);
+        if let Some((waits, wait_ns)) = progress.waits {
+            self.note_waits(waits, wait_ns);
+        }
+        let elapsed_ns = self.mark.at_ns.saturating_sub(self.polls.last_ns);
+        if self.polls.page.replace(progress.page) == Some(progress.page) {
+            self.plan_poll(self.polls.lost, self.polls.after_ns.saturating_mul(2));
+            return Vec::new();
+        }
+        let Some((index, advanced)) = self.streams.progress(progress.page) else {
+            self.plan_poll(self.polls.lost.saturating_add(1), self.polls.after_ns);
+            return self.give_up(self.polls.lost >= LOST_POLLS).into_iter().collect();
+        };
+        self.mark.advanced_pages = self.mark.advanced_pages.saturating_add(advanced);
+        let act = self.fetch(index, false, around);
+        self.plan_next_poll(index, advanced, elapsed_ns);
+        act.into_iter().collect()
+    }
+
+    /// Plans the poll for the time when half of the distance is used up, at the speed since the last poll.
+    fn plan_next_poll(&mut self, index: usize, advanced: u64, elapsed_ns: u64) {
+        let Some(stream) = self.streams.get(index) else { return };
+        let left = stream.ahead.saturating_sub(stream.distance.min(stream.ahead) / 2).max(1);
+        let after_ns = match advanced {
+            0 => self.polls.after_ns.saturating_mul(2),
+            pages => (elapsed_ns as f64 / pages as f64 * left as f64) as u64,
+        };
+        self.plan_poll(0, after_ns);
+    }
+
+    /// Gives up pages that no reader will use, and pauses if they were many.
+    pub(super) fn give_up(&mut self, all: bool) -> Option<Act> {
+        let unused = self.streams.abandon(all);
+        if unused == 0 {
+            return None;
+        }
+        let fetches = &mut self.fetches;
+        fetches.unused = fetches.unused.saturating_add(unused);
+        fetches.failures = (fetches.failures + 1).min(MOST_FAILURES);
+        if fetches.unused < JUDGED_PAGES || fetches.unused.saturating_mul(USELESS_SHARE) < fetches.pages {
+            return None;
+        }
+        let reason =
+            Reason::Useless { fetched: fetches.pages, unused: fetches.unused, pause_s: USELESS_NS / 1_000_000_000 };
+        (fetches.pages, fetches.unused) = (0, 0);
+        fetches.off_until_ns = self.mark.at_ns.saturating_add(USELESS_NS);
+        self.streams.forget_fetched();
+        Some(Act::Restore { open: self.open, reason })
+    }
+}

@@ -1,0 +1,161 @@
+//! The acts that set a window.
+
+use super::{Around, OpenFile};
+use crate::steering::act::Act;
+use crate::steering::class::Class;
+use crate::steering::faults::Change;
+use crate::steering::reason::Reason;
+use crate::steering::seen::{Kind, Limits, Machine, Seen};
+use crate::steering::window::Verdict;
+
+/// Number of calls in no order whose read pages are compared with the requested ones.
+const JUDGED_READS: u64 = 16;
+/// If the kernel reads more than this multiple of what they request, the window is too large.
+const OVER_READ: u64 = 2;
+/// The window is reduced if this part of it was evicted unread: a quarter.
+const EVICTED_SHARE: u64 = 4;
+/// A reader without waits is kept quiet for this time: 10 s.
+const QUIET_NS: u64 = 10_000_000_000;
+/// Time between two reductions under pressure: half a second.
+const PRESSURE_NS: u64 = 500_000_000;
+/// Under pressure windows of up to 64 KiB are left.
+const PRESSURE_LEAST_PAGES: u64 = 16;
+
+impl OpenFile {
+    /// Sets the window, if a descriptor is known.
+    fn set_window(&mut self, pages: u64, reason: Reason) -> Option<Act> {
+        if !self.has_descriptor || pages == self.setting.pages || pages == 0 {
+            return None;
+        }
+        self.note_act();
+        self.setting.set(pages, self.mark.at_ns);
+        if pages == self.setting.baseline {
+            return Some(Act::Restore { open: self.open, reason });
+        }
+        Some(Act::SetWindow { open: self.open, pages, reason })
+    }
+
+    /// Adapts the window of sequential streams.
+    pub(super) fn steer_window(&mut self, seen: &Seen, around: &Around) -> Vec<Act> {
+        let from = self.setting.pages;
+        let evicted = self.evicted(seen);
+        if evicted > 0 {
+            let to = self.judge.shrink(from, seen.at_ns, around.limits);
+            (self.wasted_before, self.thrashed_pages) = (seen.wasted_pages, 0);
+            let set = to.and_then(|to| self.set_window(to, Reason::Evicted { pages: evicted, from, to }));
+            return set.into_iter().collect();
+        }
+        if let Some(act) = self.share(around) {
+            return vec![act];
+        }
+        if self.class == Class::Unknown {
+            return Vec::new();
+        }
+        let streams = self.streams.forward_streams().max(1) as u64;
+        let most = (around.room.own() / streams).min(self.file_pages).max(from);
+        let verdict = self.judge.judge(&self.mark, seen.size, from, most, around.limits, around.machine);
+        let act = match verdict {
+            Verdict::Open => None,
+            Verdict::Content => self.calm(seen.at_ns),
+            Verdict::Grow { rate, to } => self.set_window(to, Reason::Waited { rate, from, to }),
+            Verdict::Back { before, after, to } => self.set_window(to, Reason::NoGain { before, after, from, to }),
+        };
+        act.into_iter().collect()
+    }
+
+    /// Pages of this reader that were evicted before their use, if they are many.
+    fn evicted(&self, seen: &Seen) -> u64 {
+        let wasted = seen.wasted_pages.saturating_sub(self.wasted_before);
+        let is_much = wasted > self.setting.pages / EVICTED_SHARE;
+        if self.thrashed_pages > 0 || is_much { wasted.max(self.thrashed_pages) } else { 0 }
+    }
+
+    /// Reduces the window to the part of this open file, if all together claim too much.
+    fn share(&mut self, around: &Around) -> Option<Act> {
+        let (from, room) = (self.setting.pages, &around.room);
+        let streams = self.streams.forward_streams().max(1) as u64;
+        let claimed = from.min(self.file_pages).saturating_mul(streams);
+        let part = room.part() / streams;
+        if claimed.saturating_add(room.others_pages) <= room.budget_pages || from <= part {
+            return None;
+        }
+        let to = (1u64 << part.max(1).ilog2()).max(around.limits.min_window_pages);
+        if to >= from {
+            return None;
+        }
+        self.judge.restart();
+        let (files, pages) = (room.files, room.budget_pages);
+        self.set_window(to, Reason::Share { files, pages, from, to })
+    }
+
+    /// The smallest window for calls in no order, if the kernel reads more than they request.
+    pub(super) fn over_read(&mut self, seen: &Seen, around: &Around) -> Option<Act> {
+        let random = self.random;
+        let issued = seen.issued_pages.saturating_sub(random.issued_before);
+        if random.calls < JUDGED_READS || issued <= random.wanted_pages.saturating_mul(OVER_READ) {
+            return None;
+        }
+        self.random.calls = 0;
+        let from = self.setting.pages;
+        let each = (random.wanted_pages / random.calls).max(1);
+        let to = (1u64 << each.ilog2()).max(around.limits.min_window_pages);
+        if to >= from {
+            return None;
+        }
+        let (calls, wanted) = (random.calls, random.wanted_pages);
+        self.set_window(to, Reason::RandomReads { calls, issued, wanted, from, to })
+    }
+
+    /// Reduces the window for faults in no order, and sets it back when they are consecutive.
+    pub(super) fn steer_faults(&mut self, seen: &Seen, around: &Around) -> Option<Act> {
+        if seen.kind != Kind::Fault {
+            self.faults.marker();
+            return None;
+        }
+        let (from, baseline) = (self.setting.pages, self.setting.baseline);
+        let change = self.faults.fault(seen.page, baseline, seen.file_pages, around.machine);
+        if self.faults.are_random() {
+            self.class = Class::RandomMapped;
+        }
+        match change? {
+            Change::Single(faults) => {
+                let to = around.limits.min_window_pages.max(1);
+                self.judge.restart();
+                self.set_window(to, Reason::RandomFaults { faults, pages: from, from, to })
+            }
+            Change::Back(pages) => {
+                self.class = Class::Unknown;
+                self.set_window(baseline, Reason::Consecutive { pages })
+            }
+        }
+    }
+
+    /// Keeps the decisions of a reader without waits quiet for a while.
+    fn calm(&mut self, now_ns: u64) -> Option<Act> {
+        let starts = self.quiet_since_ns.is_none();
+        self.quiet_since_ns.get_or_insert(now_ns);
+        starts.then_some(Act::Quiet { open: self.open, quiet: true })
+    }
+
+    /// A decision was reported although this open file was quiet, or it was quiet for long.
+    pub(super) fn wake(&mut self) -> Option<Act> {
+        self.quiet_since_ns.take().map(|_| Act::Quiet { open: self.open, quiet: false })
+    }
+
+    /// Reduces the window and the fetches under pressure, and ends quiet times.
+    pub fn tick(&mut self, now_ns: u64, limits: &Limits, machine: &Machine) -> Vec<Act> {
+        let mut acts = Vec::new();
+        if self.quiet_since_ns.is_some_and(|since_ns| now_ns.saturating_sub(since_ns) > QUIET_NS) {
+            acts.extend(self.wake());
+        }
+        let is_due = self.shrunk_ns.is_none_or(|at_ns| now_ns.saturating_sub(at_ns) >= PRESSURE_NS);
+        if machine.pressure && is_due && self.claim(now_ns).is_some() && self.class != Class::Advised {
+            self.shrunk_ns = Some(now_ns);
+            self.streams.halve_distances();
+            let from = self.setting.pages;
+            let to = self.judge.shrink(from, now_ns, limits).filter(|_| from > PRESSURE_LEAST_PAGES);
+            acts.extend(to.and_then(|to| self.set_window(to, Reason::Pressure { from, to })));
+        }
+        acts
+    }
+}

@@ -1,0 +1,311 @@
+//! The streams of an open file, found from decisions alone: cached reads are not seen.
+//!
+//! ```text
+//!     forwards    ■■■■▶■■■■│■■■■■■■■│        a miss or a marker at the end of the pages read, or in the window after it
+//!     backwards   ◀■■■■◀■■■■◀■■■■            a miss that ends where the last one began
+//!     stride      ■──▶■──▶■──▶               the same step between the beginnings of two runs, twice
+//! ```
+//!
+//! A jump begins a new stream, because another reader may share the open file. The old one waits for its own next access.
+
+use super::seen::Kind;
+use crate::Page;
+
+/// Largest number of streams of an open file: 16 interleaved ones, and jumps between them.
+const MOST_STREAMS: usize = 32;
+/// Largest step of a stride between two accesses, pages: 16 MiB. A wider jump leads to another reader.
+const MOST_STEP_PAGES: u64 = 4096;
+/// A stream without a decision among this number of decisions is not active.
+const ACTIVE: u64 = 2 * MOST_STREAMS as u64;
+/// A reader may be at most this number of steps beyond the fetched ones.
+const SLACK_STEPS: u64 = 4;
+
+/// How a decision continues a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum How {
+    /// At the end of its run, or in the window after it.
+    Forward,
+    /// Its next step.
+    Step,
+    /// It begins a stream.
+    New,
+}
+
+/// The accesses of one reader.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stream {
+    /// The last run: its first page, and the page after its last one.
+    pub first: Page,
+    pub end: Page,
+    /// From the first page of one run to that of the next.
+    pub step: i64,
+    /// Number of consecutive repetitions of this step.
+    pub repeated: u32,
+    /// Length of a run before the last one.
+    pub length: u64,
+    /// Number of decisions that continued a run.
+    pub forward: u32,
+    /// The page after the last one that the kernel has requested for its run.
+    pub issued_end: Page,
+    /// Pages used since its begin.
+    pub advanced: u64,
+    /// Fetched pages of the pattern that the reader has not reached.
+    pub ahead: u64,
+    /// How many of these there should be; 0: none are fetched.
+    pub distance: u64,
+    /// Number of its last decision.
+    pub used_at: u64,
+}
+
+impl Stream {
+    fn begin(page: Page, end: Page) -> Stream {
+        let length = end - page;
+        Stream { first: page, end, length, issued_end: end, advanced: length, ..Stream::default() }
+    }
+
+    /// The page after all pages that are read or requested.
+    fn reach(&self) -> Page {
+        self.end.max(self.issued_end)
+    }
+
+    /// Whether the runs follow each other downwards without gaps.
+    pub fn is_backward(&self) -> bool {
+        self.step < 0 && self.step.unsigned_abs() <= self.length
+    }
+
+    /// Whether its step has repeated, once more for each failure before.
+    pub fn is_confirmed(&self, failures: u32) -> bool {
+        self.step != 0 && self.repeated >= 2u32.saturating_add(failures) && self.forward < 2
+    }
+
+    /// The number of steps from the last run to the run that contains this page.
+    fn steps_to(&self, page: Page) -> Option<u64> {
+        let (step, length) = (self.step.unsigned_abs(), self.length.max(1));
+        if step == 0 || self.repeated < 2 {
+            return None;
+        }
+        let (steps, rest) = if self.step > 0 {
+            let distance = page.checked_sub(self.first)?;
+            (distance / step, distance % step)
+        } else {
+            // Pages within a run count from its first page upwards.
+            let distance = self.first.checked_sub(page)?;
+            (distance.div_ceil(step), distance.div_ceil(step).saturating_mul(step).saturating_sub(distance))
+        };
+        let most = (self.ahead / length).saturating_add(SLACK_STEPS);
+        (rest < length && (1..=most).contains(&steps)).then_some(steps)
+    }
+
+    /// The reader has moved on by steps to a run that begins at this page. Returns the pages by which it advanced.
+    fn step_on(&mut self, first: Page, end: Page, steps: u64) -> u64 {
+        let run = self.end.saturating_sub(self.first);
+        let length = if steps == 1 { run.max(1) } else { self.length.max(1) };
+        let used = length.saturating_mul(steps);
+        self.repeated = self.repeated.saturating_add(u32::try_from(steps).unwrap_or(u32::MAX));
+        self.advanced = self.advanced.saturating_add(used);
+        self.ahead = self.ahead.saturating_sub(used);
+        (self.first, self.end, self.issued_end) = (first, end, end);
+        (self.length, self.forward) = (length, 0);
+        used
+    }
+}
+
+/// The streams of an open file.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Streams {
+    list: Vec<Stream>,
+    /// The stream of the last decision.
+    last: usize,
+    /// Number of decisions.
+    now: u64,
+    /// Fetched pages of streams that were dropped.
+    dropped_ahead: u64,
+}
+
+/// The result of [`Streams::follow`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Followed {
+    /// The index of the stream.
+    pub index: usize,
+    /// How it is continued.
+    pub how: How,
+    /// Pages by which its reader has advanced.
+    pub advanced: u64,
+    /// Whether the kernel had requested the page for this stream, and it was evicted before its use.
+    pub is_evicted: bool,
+}
+
+/// A decision, as far as it concerns streams.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Decision {
+    pub kind: Kind,
+    pub page: Page,
+    /// The page after the last one that is requested.
+    pub end: Page,
+    /// The window before the decision: first page, and the page after its last one.
+    pub start: Page,
+    pub window_end: Page,
+}
+
+impl Streams {
+    /// Assigns a decision to its stream.
+    pub fn follow(&mut self, decision: &Decision) -> Followed {
+        self.now += 1;
+        self.note_window(decision);
+        let &Decision { kind, page, end, .. } = decision;
+        let mut is_evicted = false;
+        let (index, how, advanced) = if let Some(index) = self.forward(page) {
+            let stream = &self.list[index];
+            is_evicted = kind != Kind::Marker && (stream.end..stream.reach()).contains(&page);
+            (index, How::Forward, self.go_forward(index, end))
+        } else if let Some((index, steps)) = self.stepped(page, kind) {
+            (index, How::Step, self.list[index].step_on(page, end, steps))
+        } else if let Some(index) = self.backward(page, end, kind) {
+            (index, How::Step, self.go_backward(index, page, end))
+        } else {
+            (self.begin(page, end, kind), How::New, end - page)
+        };
+        self.last = index;
+        self.list[index].used_at = self.now;
+        Followed { index, how, advanced, is_evicted }
+    }
+
+    /// The window before a decision was requested by the decision before it.
+    fn note_window(&mut self, decision: &Decision) {
+        if let Some(last) = self.list.get_mut(self.last)
+            && decision.start <= last.reach()
+            && decision.window_end >= last.first
+        {
+            last.issued_end = last.issued_end.max(decision.window_end);
+        }
+    }
+
+    /// The stream whose run, or the window after it, ends at this page or contains it.
+    fn forward(&self, page: Page) -> Option<usize> {
+        let near = |stream: &Stream| (stream.first..=stream.reach()).contains(&page);
+        let found = self.list.iter().enumerate().filter(|(_, stream)| near(stream));
+        found.min_by_key(|(_, stream)| stream.end.abs_diff(page)).map(|(index, _)| index)
+    }
+
+    fn go_forward(&mut self, index: usize, end: Page) -> u64 {
+        let stream = &mut self.list[index];
+        let advanced = end.saturating_sub(stream.end);
+        stream.end = stream.end.max(end);
+        stream.advanced = stream.advanced.saturating_add(advanced);
+        stream.forward = stream.forward.saturating_add(1);
+        advanced
+    }
+
+    /// The stream at whose next step the page is, or at one of the steps after it.
+    fn stepped(&self, page: Page, kind: Kind) -> Option<(usize, u64)> {
+        if kind == Kind::Marker {
+            return None;
+        }
+        let steps = |stream: &Stream| match stream.repeated {
+            0 => None,
+            1 => (stream.first.checked_add_signed(stream.step) == Some(page)).then_some(1),
+            _ => stream.steps_to(page),
+        };
+        let found = self.list.iter().enumerate().filter_map(|(index, stream)| Some((index, steps(stream)?)));
+        found.min_by_key(|(index, steps)| (*steps, self.now - self.list[*index].used_at))
+    }
+
+    /// The stream whose run begins where the access ends.
+    fn backward(&self, page: Page, end: Page, kind: Kind) -> Option<usize> {
+        let adjacent = |stream: &Stream| page < stream.first && (stream.first..=stream.end).contains(&end);
+        let is_miss = kind != Kind::Marker;
+        self.list.iter().position(|stream| is_miss && adjacent(stream))
+    }
+
+    fn go_backward(&mut self, index: usize, page: Page, end: Page) -> u64 {
+        let stream = &mut self.list[index];
+        let (was_backward, first) = (stream.is_backward(), stream.first);
+        let repeated = if was_backward { stream.repeated } else { 0 };
+        stream.step_on(page, end.min(first).max(page + 1), 1);
+        stream.step = -i64::try_from(first - page).unwrap_or(i64::MAX);
+        (stream.repeated, stream.length) = (repeated.saturating_add(1), first - page);
+        first - page
+    }
+
+    fn begin(&mut self, page: Page, end: Page, kind: Kind) -> usize {
+        let mut fresh = Stream::begin(page, end);
+        if let Some(last) = self.list.get(self.last).filter(|_| kind != Kind::Marker)
+            && (1..=MOST_STEP_PAGES).contains(&page.abs_diff(last.first))
+        {
+            (fresh.step, fresh.repeated) = (page.wrapping_sub(last.first) as i64, 1);
+            // The run before counts, if this becomes a pattern.
+            fresh.advanced = fresh.advanced.saturating_add(last.end.saturating_sub(last.first));
+        }
+        if self.list.len() < MOST_STREAMS {
+            self.list.push(fresh);
+            return self.list.len() - 1;
+        }
+        let oldest = (0..self.list.len()).min_by_key(|index| self.list[*index].used_at).unwrap_or(0);
+        self.dropped_ahead = self.dropped_ahead.saturating_add(self.list[oldest].ahead);
+        self.list[oldest] = fresh;
+        oldest
+    }
+
+    /// The reader's last page, polled: moves the stream of this page on. `None`: it belongs to no fetched stream. Otherwise its index, and
+    /// the pages by which it advanced.
+    pub fn progress(&mut self, page: Page) -> Option<(usize, u64)> {
+        let of = |stream: &Stream| stream.ahead > 0 && (stream.first..stream.end).contains(&page);
+        if let Some(index) = self.list.iter().position(of) {
+            return Some((index, 0));
+        }
+        let steps = |stream: &Stream| if stream.ahead > 0 { stream.steps_to(page) } else { None };
+        let mut found = self.list.iter().enumerate().filter_map(|(index, stream)| Some((index, steps(stream)?)));
+        let (index, steps) = found.next()?;
+        let stream = &mut self.list[index];
+        let moved = stream.step.saturating_mul(i64::try_from(steps).unwrap_or(i64::MAX));
+        let first = stream.first.checked_add_signed(moved).unwrap_or(0);
+        let advanced = stream.step_on(first, first.saturating_add(stream.length.max(1)), steps);
+        Some((index, advanced))
+    }
+
+    /// A stream.
+    pub fn get(&self, index: usize) -> Option<&Stream> {
+        self.list.get(index)
+    }
+
+    /// A stream, to be changed.
+    pub fn get_mut(&mut self, index: usize) -> Option<&mut Stream> {
+        self.list.get_mut(index)
+    }
+
+    /// Number of active streams that go forwards.
+    pub fn forward_streams(&self) -> usize {
+        let active = |stream: &&Stream| stream.forward >= 2 && stream.used_at + ACTIVE > self.now;
+        self.list.iter().filter(active).count()
+    }
+
+    /// Fetched pages that no reader has reached.
+    pub fn ahead(&self) -> u64 {
+        self.list.iter().fold(0, |sum, stream| sum.saturating_add(stream.ahead))
+    }
+
+    /// Gives up the fetched pages of streams that other decisions have passed by, or of all. Returns their number.
+    pub fn abandon(&mut self, all: bool) -> u64 {
+        let mut unused = std::mem::take(&mut self.dropped_ahead);
+        for stream in &mut self.list {
+            if stream.ahead > 0 && (all || stream.used_at + ACTIVE <= self.now) {
+                unused = unused.saturating_add(std::mem::take(&mut stream.ahead));
+                (stream.distance, stream.repeated) = (0, 0);
+            }
+        }
+        unused
+    }
+
+    /// Ends all fetches: the pages are not in the cache.
+    pub fn forget_fetched(&mut self) {
+        self.dropped_ahead = 0;
+        for stream in &mut self.list {
+            (stream.ahead, stream.distance) = (0, 0);
+        }
+    }
+
+    /// Halves the distances.
+    pub fn halve_distances(&mut self) {
+        self.list.iter_mut().for_each(|stream| stream.distance /= 2);
+    }
+}

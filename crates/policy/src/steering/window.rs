@@ -1,0 +1,161 @@
+//! The window of a sequential open file: it grows when the reader waits, and goes back if that did not help.
+//!
+//! ```text
+//!     ramp        4 → 16 → 32 pages              the kernel's own first windows: waits do not count
+//!     settled     32  32  32  32                 waits per page are measured
+//!     trial       64 → 128  128  128             after growth: the same measure again
+//!                 shorter waits: kept            else: back, and a ceiling for a while
+//! ```
+
+use super::class::Rate;
+use super::seen::{Limits, Machine};
+
+/// A reader that waits for less than this share of its time is left alone: 1/50, less than the 3 % that a run varies.
+const LEAST_WAIT_SHARE: f64 = 0.02;
+/// A reader that waits for more than this share of its time is served by a fourfold window.
+const LARGE_WAIT_SHARE: f64 = 0.25;
+/// A larger window is kept if the wait time per page falls to this share at most.
+const GAIN: f64 = 0.95;
+/// Waits are judged over at least this number of windows.
+const JUDGED_WINDOWS: u64 = 2;
+/// After this number of windows without a reason for a change, measurement begins again.
+const FORGOTTEN_WINDOWS: u64 = 16;
+/// A larger window that did not help is not tried again for this time: 30 s, then twice as long each time.
+const HOLD_NS: u64 = 30_000_000_000;
+/// Largest number of such doublings: 16 minutes.
+const MOST_HOLDS: u32 = 5;
+/// While memory is short the smallest window is 16 KiB.
+const LEAST_SHRUNK_PAGES: u64 = 4;
+
+/// The counters of an open file at a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Mark {
+    pub at_ns: u64,
+    pub advanced_pages: u64,
+    pub waits: u64,
+    pub wait_ns: u64,
+}
+
+impl Mark {
+    /// The rate from this time to a later one.
+    pub fn rate_to(&self, later: &Mark) -> Rate {
+        Rate {
+            advanced_pages: later.advanced_pages.saturating_sub(self.advanced_pages),
+            waits: later.waits.saturating_sub(self.waits),
+            wait_ns: later.wait_ns.saturating_sub(self.wait_ns),
+            elapsed_ns: later.at_ns.saturating_sub(self.at_ns),
+        }
+    }
+}
+
+/// A window that was made larger and is not judged yet.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    from: u64,
+    before: Rate,
+}
+
+/// What the judgement says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Verdict {
+    /// Not enough pages yet.
+    Open,
+    /// The reader does not wait: nothing to do.
+    Content,
+    /// Another window: because of waits.
+    Grow { rate: Rate, to: u64 },
+    /// The larger window did not help.
+    Back { before: Rate, after: Rate, to: u64 },
+}
+
+/// The judgement of one open file.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Judge {
+    settled: Option<Mark>,
+    trial: Option<Trial>,
+    /// No larger window before `held_until_ns`.
+    ceiling: u64,
+    held_until_ns: u64,
+    holds: u32,
+}
+
+impl Judge {
+    /// A decision with a window of `size` pages before it, of `window` allowed ones. `most`: limit of the window by memory and file.
+    pub fn judge(
+        &mut self,
+        now: &Mark,
+        size: u64,
+        window: u64,
+        most: u64,
+        limits: &Limits,
+        machine: &Machine,
+    ) -> Verdict {
+        let is_full = size.saturating_mul(2) > window;
+        let Some(settled) = self.settled else {
+            self.settled = is_full.then_some(*now);
+            return Verdict::Open;
+        };
+        let rate = settled.rate_to(now);
+        if !is_full || rate.advanced_pages < JUDGED_WINDOWS.saturating_mul(window) {
+            return Verdict::Open;
+        }
+        if let Some(trial) = self.trial.take()
+            && !has_gained(&trial.before, &rate)
+        {
+            self.hold(trial.from, now.at_ns);
+            self.settled = None;
+            return Verdict::Back { before: trial.before, after: rate, to: trial.from };
+        }
+        let to = self.larger(now, window, &rate, most, limits, machine);
+        if to > window {
+            self.trial = Some(Trial { from: window, before: rate });
+            self.settled = None;
+            return Verdict::Grow { rate, to };
+        }
+        if rate.advanced_pages > FORGOTTEN_WINDOWS.saturating_mul(window) {
+            self.settled = Some(*now);
+            return if rate.wait_share() < LEAST_WAIT_SHARE { Verdict::Content } else { Verdict::Open };
+        }
+        Verdict::Open
+    }
+
+    /// The window that the waits justify.
+    fn larger(&self, now: &Mark, window: u64, rate: &Rate, most: u64, limits: &Limits, machine: &Machine) -> u64 {
+        if rate.waits == 0 || rate.wait_share() < LEAST_WAIT_SHARE || machine.pressure {
+            return window;
+        }
+        // The bytes in flight that keep the disk busy.
+        let busy = machine.device.pages_per_access().saturating_mul(2);
+        let factor = if rate.wait_share() > LARGE_WAIT_SHARE && window < busy { 4 } else { 2 };
+        let ceiling = if now.at_ns < self.held_until_ns { self.ceiling } else { u64::MAX };
+        window.max(1).saturating_mul(factor).min(limits.max_window_pages).min(most).min(ceiling)
+    }
+
+    /// A larger window than this one is not tried for a while.
+    fn hold(&mut self, ceiling: u64, now_ns: u64) {
+        if now_ns >= self.held_until_ns.saturating_add(HOLD_NS) {
+            self.holds = 0;
+        }
+        let time_ns = HOLD_NS << self.holds.min(MOST_HOLDS);
+        (self.ceiling, self.held_until_ns) = (ceiling, now_ns.saturating_add(time_ns));
+        self.holds = self.holds.saturating_add(1);
+    }
+
+    /// The window, reduced because pages were evicted unread or memory is short: half of it; `None`: it is small already.
+    pub fn shrink(&mut self, window: u64, now_ns: u64, limits: &Limits) -> Option<u64> {
+        let to = (window / 2).max(LEAST_SHRUNK_PAGES).max(limits.min_window_pages);
+        self.restart();
+        self.hold(to, now_ns);
+        (to < window).then_some(to)
+    }
+
+    /// The window was changed for another reason, or the reader has jumped: measurement begins again.
+    pub fn restart(&mut self) {
+        (self.settled, self.trial) = (None, None);
+    }
+}
+
+/// Whether the waits are clearly shorter.
+fn has_gained(before: &Rate, after: &Rate) -> bool {
+    after.wait_ns_per_mib() <= GAIN * before.wait_ns_per_mib()
+}
