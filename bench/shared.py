@@ -17,6 +17,8 @@ MIB = 1 << 20
 UNITS = {"K": 10, "M": 20, "G": 30}
 # A drop of all caches must not evict images and programs.
 MEMORY = "/dev/shm"
+# A process that takes longer to end is killed.
+END_S = 60
 # The memory controller of version 1.
 MEMORY_GROUPS = pathlib.Path("/sys/fs/cgroup/memory")
 
@@ -38,10 +40,25 @@ def unavailable(why):
 def output(*command, **options):
     """Standard output; a failure ends the benchmark with the message of the command."""
     command = [str(word) for word in command]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
-    if done.returncode != 0:
-        fail(f"{' '.join(command[:12])}: {done.stderr.strip()}")
-    return done.stdout
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+    try:
+        text, message = process.communicate()
+    except BaseException:
+        end(process)
+        raise
+    if process.returncode != 0:
+        fail(f"{' '.join(command[:12])}: {message.strip()}")
+    return text
+
+
+def end(process):
+    """Ends a process by SIGTERM, on which `ahead` undoes what it has done so far."""
+    process.terminate()
+    try:
+        process.wait(END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def say(*words):
@@ -50,13 +67,13 @@ def say(*words):
 
 def end_on_signals():
     """SIGTERM and SIGINT unwind the stack, so that disks are detached and files removed. A further signal does not interrupt that."""
-    def end(number, _):
+    def unwind(number, _):
         for one in (signal.SIGTERM, signal.SIGINT):
             signal.signal(one, signal.SIG_IGN)
         sys.exit(128 + number)
 
     for one in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(one, end)
+        signal.signal(one, unwind)
 
 
 def size_of(text):

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 
-from shared import MEMORY, MIB, Disk, fail, output, read_ahead_kb, run, say, window_path, write_random
+from shared import MEMORY, MIB, Disk, end, fail, output, read_ahead_kb, run, say, window_path, write_random
 
 HERE = pathlib.Path(__file__).resolve().parent
 # Options of the compiler for each victim.
@@ -17,8 +17,8 @@ VICTIMS = {"orders": [], "faults": [], "streams": ["-pthread"]}
 FUSE = "slow-fuse"
 # Latency of `fuse`, that of the model cloud, and a bandwidth that is only reached with several requests at a time.
 FUSE_LATENCY_US, FUSE_MB_PER_S = 1000, 500
-# A start loads BPF programs; an end puts every window back.
-START_S, END_S = 60, 60
+# A start loads BPF programs; an end puts every window back. Unit of both limits: seconds.
+START_S, STOP_S = 60, 60
 # Without a change of its BPF links for this time, a started `ahead steer` watches.
 SETTLED_S = 0.3
 
@@ -215,8 +215,7 @@ class Steer:
         try:
             self.wait_until_ready(began + START_S)
         except BaseException:
-            self.process.kill()
-            self.process.wait()
+            end(self.process)
             raise
         self.start_s = time.monotonic() - began
         return self
@@ -238,11 +237,11 @@ class Steer:
     def __exit__(self, *_):
         self.process.send_signal(signal.SIGTERM)
         try:
-            status = self.process.wait(END_S)
+            status = self.process.wait(STOP_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-            fail(f"{' '.join(self.command)} did not end within {END_S} s of SIGTERM")
+            fail(f"{' '.join(self.command)} did not end within {STOP_S} s of SIGTERM")
         if status != 0:
             fail(f"{' '.join(self.command)} ended with status {status}: {self.text(self.messages)}")
         self.account = self.read_account()
