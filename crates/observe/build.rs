@@ -6,8 +6,19 @@ use miniz_oxide::deflate::compress_to_vec;
 use std::path::PathBuf;
 use std::{env, fs};
 
-const SOURCES: [&str; 9] =
-    ["ahead", "arrivals", "cached", "decisions", "evictions", "layout_decisions", "layout_events", "progress", "state"];
+const SOURCES: [&str; 11] = [
+    "ahead",
+    "arrivals",
+    "cached",
+    "counters",
+    "decisions",
+    "evictions",
+    "layout_counters",
+    "layout_decisions",
+    "layout_events",
+    "progress",
+    "state",
+];
 /// The highest level of compression that zlib has, too.
 const LEVEL: u8 = 9;
 

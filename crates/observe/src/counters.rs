@@ -1,26 +1,48 @@
 //! Counts read-ahead decisions, waits and waste of every open file, and sends the decisions (`bpf/counters.bpf.c`).
 
+mod calls;
+mod decode;
+mod sources;
+mod stream;
 mod types;
 
+pub use stream::DecisionEvents;
 pub use types::*;
 
-use ahead_sys::{Error, Result};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use crate::objects::{self, Compiled, bpf_error, map};
+use crate::tracer::check_privileges;
+use ahead_sys::{Result, machine};
+use decode::COUNTERS;
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, OpenObject};
+
+static OBJECT: Compiled = Compiled(include_bytes!(concat!(env!("OUT_DIR"), "/counters.bpf.deflate")));
+
+/// Entries that one call of the kernel returns.
+const BATCH: u32 = 4096;
+/// One entry of the table of issued pages for this many bytes of memory: twice what all memory needs, with 64 pages each.
+const BYTES_PER_BLOCK: u64 = 128 << 10;
+const BLOCKS_LEAST: u64 = 1 << 14;
+/// 256 MiB of files for each MiB of this table.
+const BLOCKS_MOST: u64 = 1 << 18;
 
 /// A running observer. Dropping it detaches every program.
 #[derive(Debug)]
 pub struct Counters {
+    object: Object,
+    _links: Vec<Link>,
     sources: Sources,
-    ring: OwnedFd,
+    /// Number of missed program runs at the start.
+    passed_over: u64,
 }
 
 impl Counters {
     /// Loads and attaches the programs. Needs root, or CAP_BPF and CAP_PERFMON.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`] and [`Error::Unsupported`], with what is missing. Then no program stays attached.
-    pub fn start(_options: &CounterOptions) -> Result<Counters> {
-        Err(Error::Unsupported { what: "observing read-ahead".into(), why: "it is not written yet".into() })
+    /// [`ahead_sys::Error::NotPermitted`] and [`ahead_sys::Error::Unsupported`], with what is missing. Then no program stays attached.
+    pub fn start(options: &CounterOptions) -> Result<Counters> {
+        check_privileges()?;
+        sources::start(options, |source| attach(options, source))
     }
 
     /// What this kernel shows.
@@ -30,55 +52,126 @@ impl Counters {
 
     /// The counts of every open file that was seen.
     pub fn per_open(&self) -> Result<Vec<OpenCounters>> {
-        Ok(Vec::new())
+        let opens = map(&self.object, "opens")?;
+        let records = opens.lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY);
+        let records = records.map_err(|e| bpf_error("read counters", e))?;
+        let decode = |(open, record): (Vec<u8>, Vec<u8>)| {
+            decode::open_counters(u64::from_ne_bytes(open.try_into().ok()?), &record, self.sources.hits)
+        };
+        Ok(records.filter_map(decode).collect())
     }
 
     /// The counts of one open file.
-    pub fn of_open(&self, _open: u64) -> Result<Option<OpenCounters>> {
-        Ok(None)
+    pub fn of_open(&self, open: u64) -> Result<Option<OpenCounters>> {
+        let record = map(&self.object, "opens")?.lookup(&open.to_ne_bytes(), MapFlags::ANY);
+        let record = record.map_err(|e| bpf_error("read counters", e))?;
+        Ok(record.and_then(|record| decode::open_counters(open, &record, self.sources.hits)))
     }
 
     /// The counts of the machine.
     pub fn machine(&self) -> Result<MachineCounters> {
-        Ok(MachineCounters::default())
+        let counts = machine_counts(&map(&self.object, "machine")?)?;
+        let mut counters = decode::machine_counters(&counts, self.sources.hits);
+        counters.lost_events += objects::passed_over(&self.object)?.saturating_sub(self.passed_over);
+        Ok(counters)
     }
 
     /// The decisions from now on. One reader at a time.
     pub fn events(&self) -> Result<DecisionEvents> {
-        Ok(DecisionEvents { ring: self.ring.try_clone().map_err(|e| Error::io("duplicate a descriptor", e))? })
+        let handle = |name: &str| {
+            MapHandle::try_from(&map(&self.object, name)?).map_err(|e| bpf_error("open the ring buffer", e))
+        };
+        DecisionEvents::new(handle("events")?, handle("machine")?)
     }
 
     /// Sends no more decisions of this open file, except those that thrash, and those of another pattern than its last one: a jump after
     /// sequential pages, or sequential pages after jumps. Counts continue.
-    pub fn set_quiet(&self, _open: u64, _quiet: bool) -> Result<()> {
-        Ok(())
+    pub fn set_quiet(&self, open: u64, quiet: bool) -> Result<()> {
+        let (table, key) = (map(&self.object, "quiet")?, open.to_ne_bytes());
+        let done = if quiet { table.update(&key, &[1, 0, 0, 0], MapFlags::ANY) } else { delete(&table, &key) };
+        done.map_err(|e| bpf_error("silence an open file", e))
     }
 
     /// Removes the counts of an open file.
-    pub fn forget(&self, _open: u64) {}
-}
-
-/// The stream of decisions. It does not borrow [`Counters`], and gets nothing more after that is dropped.
-#[derive(Debug)]
-pub struct DecisionEvents {
-    ring: OwnedFd,
-}
-
-impl DecisionEvents {
-    /// Calls `each` with every decision that waits. Returns their number; never blocks.
-    pub fn take(&mut self, _each: impl FnMut(&DecisionEvent)) -> Result<usize> {
-        Ok(0)
-    }
-
-    /// Events that the ring buffer had no room for, or that could not be decoded.
-    pub fn lost(&self) -> u64 {
-        0
+    pub fn forget(&self, open: u64) {
+        for name in ["opens", "quiet"] {
+            let removed = map(&self.object, name).map(|table| delete(&table, &open.to_ne_bytes()));
+            if let Ok(Err(error)) = removed {
+                tracing::debug!("forget an open file: {error}");
+            }
+        }
     }
 }
 
-impl AsFd for DecisionEvents {
-    /// Readable while decisions wait: after misses and faults at once, after markers at the latest with the next miss; poll with a timeout.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.ring.as_fd()
+/// Deletes an entry that may be missing.
+fn delete(table: &impl MapCore, key: &[u8]) -> libbpf_rs::Result<()> {
+    match table.delete(key) {
+        Err(error) if error.kind() == libbpf_rs::ErrorKind::NotFound => Ok(()),
+        other => other,
     }
 }
+
+/// The sums over all processors.
+fn machine_counts(table: &impl MapCore) -> Result<[u64; COUNTERS]> {
+    let values = table.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
+    let values = values.map_err(|e| bpf_error("read counters", e))?.unwrap_or_default();
+    let count = |which: usize| {
+        let of = |bytes: &Vec<u8>| Some(u64::from_ne_bytes(bytes.get(8 * which..8 * which + 8)?.try_into().ok()?));
+        values.iter().filter_map(of).sum()
+    };
+    Ok(std::array::from_fn(count))
+}
+
+/// Loads the programs for a source of decisions, and attaches them.
+fn attach(options: &CounterOptions, source: DecisionSource) -> Result<Counters> {
+    let mut open = objects::open("counters", &OBJECT)?;
+    for mut program in open.progs_mut() {
+        let wanted = sources::is_wanted(&program.name().to_string_lossy(), source, options);
+        program.set_autoload(wanted);
+    }
+    set_up_maps(&mut open, options)?;
+    let (object, links) = objects::attach_all(open)?;
+    let calls = map(&object, "read_calls")?;
+    for (number, argument) in calls::read_calls() {
+        calls
+            .update(&number.to_ne_bytes(), &argument.to_ne_bytes(), MapFlags::ANY)
+            .map_err(|e| bpf_error("set up the table of system calls", e))?;
+    }
+    let passed_over = objects::passed_over(&object)?;
+    Ok(Counters { object, _links: links, sources: sources::seen(options, source), passed_over })
+}
+
+fn set_up_maps(open: &mut OpenObject, options: &CounterOptions) -> Result<()> {
+    let memory = machine::meminfo_bytes("MemTotal")?;
+    let blocks = (memory / BYTES_PER_BLOCK).clamp(BLOCKS_LEAST, BLOCKS_MOST);
+    for mut map in open.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        let outcome = match name.as_str() {
+            "blocks" => map.set_max_entries(blocks as u32),
+            _ if name.contains(".rodata") => map.set_initial_value(&settings(options)),
+            _ => Ok(()),
+        };
+        outcome.map_err(|e| bpf_error(&format!("set up the BPF map {name}"), e))?;
+    }
+    Ok(())
+}
+
+/// `struct counter_settings` of `bpf/counter_maps.h`.
+fn settings(options: &CounterOptions) -> Vec<u8> {
+    let sample_every = match options.detail {
+        Detail::SampledHits(number) => number.max(1),
+        Detail::Decisions | Detail::Hits => 1,
+    };
+    let numbers = [
+        options.own_pid,
+        machine::page_size().ilog2(),
+        options.sends.into(),
+        (options.detail != Detail::Decisions).into(),
+        sample_every,
+        0,
+    ];
+    numbers.map(u32::to_ne_bytes).concat()
+}
+
+#[cfg(test)]
+mod tests;

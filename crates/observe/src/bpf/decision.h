@@ -81,8 +81,6 @@ enum call { NO_CALL, CALL_READ, CALL_PREAD, CALL_READV, CALL_PREADV, CALL_OPEN, 
 
 /* From include/linux/sched.h: the task reclaims memory, and may use the reserves for that. */
 #define PF_MEMALLOC 0x800
-/* Likewise: a kernel thread. */
-#define PF_KTHREAD 0x00200000
 /* Maximum number of buffers of a readv that are counted; with more, its length is unknown. */
 #define BUFFERS 16
 

@@ -5,13 +5,16 @@
 
 #define BDEVFS_MAGIC 0x62646576
 
+static __always_inline u64 flags_of(struct folio *folio)
+{
+	if (bpf_core_field_exists(struct folio___flags, flags))
+		return BPF_CORE_READ((struct folio___flags *)folio, flags);
+	return BPF_CORE_READ((struct folio___memdesc *)folio, flags.f);
+}
+
 static __always_inline u64 pages_of(struct folio *folio)
 {
-	u64 flags;
-	if (bpf_core_field_exists(struct folio___flags, flags))
-		flags = BPF_CORE_READ((struct folio___flags *)folio, flags);
-	else
-		flags = BPF_CORE_READ((struct folio___memdesc *)folio, flags.f);
+	u64 flags = flags_of(folio);
 	if (!(flags & 1ULL << bpf_core_enum_value(enum pageflags, PG_head)))
 		return 1;
 	if (bpf_core_field_exists(struct folio___pages, _nr_pages))

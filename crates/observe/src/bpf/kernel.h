@@ -198,6 +198,8 @@ struct signal_struct {
 
 /* From include/linux/sched.h: forked, and has not executed a program yet. */
 #define PF_FORKNOEXEC 0x40
+/* Likewise: a kernel thread. */
+#define PF_KTHREAD 0x00200000
 
 struct task_struct {
 	unsigned int flags;

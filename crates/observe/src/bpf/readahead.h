@@ -23,6 +23,8 @@
 /* From include/linux/fs.h. */
 #define FMODE_READ 0x1
 #define FMODE_RANDOM 0x1000
+/* Likewise, since Linux 6.8: a file of a layer, opened for a file on overlayfs. */
+#define FMODE_BACKING 0x2000000
 /* From include/uapi/linux/magic.h. */
 #define OVERLAYFS_SUPER_MAGIC 0x794c7630
 
@@ -118,6 +120,18 @@ static __always_inline struct file_ra_state *state_of(struct file *open)
 static __always_inline struct file *open_of(struct file_ra_state *ra)
 {
 	return (void *)ra - bpf_core_field_offset(struct file___state, f_ra);
+}
+
+/* The file of the layer that is read for a file on overlayfs; 0 for a file elsewhere. */
+static __always_inline struct file *real_file(struct file *open)
+{
+	if (BPF_CORE_READ(open, f_inode, i_sb, s_magic) != OVERLAYFS_SUPER_MAGIC)
+		return 0;
+	void *own = BPF_CORE_READ((struct file___state *)open, private_data);
+	if (!bpf_core_type_exists(struct ovl_file))
+		return own;
+	struct file *upper = BPF_CORE_READ((struct ovl_file *)own, upperfile);
+	return upper ? upper : BPF_CORE_READ((struct ovl_file *)own, realfile);
 }
 
 #endif

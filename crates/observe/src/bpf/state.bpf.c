@@ -66,18 +66,6 @@ static __always_inline bool is_in_use(struct file *open)
 #define LOAD(pointer, member) BPF_CORE_READ(pointer, member)
 #include "state_fill.h"
 
-/* The file of the layer that is read for a file on overlayfs; 0 for a file elsewhere. */
-static __always_inline struct file *real_file(struct file *open)
-{
-	if (BPF_CORE_READ(open, f_inode, i_sb, s_magic) != OVERLAYFS_SUPER_MAGIC)
-		return 0;
-	void *own = BPF_CORE_READ((struct file___state *)open, private_data);
-	if (!bpf_core_type_exists(struct ovl_file))
-		return own;
-	struct file *upper = BPF_CORE_READ((struct ovl_file *)own, upperfile);
-	return upper ? upper : BPF_CORE_READ((struct ovl_file *)own, realfile);
-}
-
 static __always_inline bool is_file_or_device(u16 mode)
 {
 	return (mode & S_IFMT) == S_IFREG || (mode & S_IFMT) == S_IFBLK;

@@ -1,0 +1,80 @@
+//! The stream of decisions.
+
+use super::decode::{self, LOST_EVENTS};
+use super::types::DecisionEvent;
+use crate::objects::bpf_error;
+use ahead_sys::Result;
+use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The stream of decisions. It does not borrow [`crate::Counters`], and gets nothing more after that is dropped.
+pub struct DecisionEvents {
+    map: MapHandle,
+    machine: MapHandle,
+    ring: RingBuffer<'static>,
+    /// Filled by the callback of `ring`.
+    taken: Arc<Mutex<Taken>>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    events: Vec<DecisionEvent>,
+    undecodable: u64,
+}
+
+impl DecisionEvents {
+    pub(super) fn new(map: MapHandle, machine: MapHandle) -> Result<DecisionEvents> {
+        let taken = Arc::new(Mutex::new(Taken::default()));
+        let filled = Arc::clone(&taken);
+        let mut builder = RingBufferBuilder::new();
+        let take = move |bytes: &[u8]| {
+            let mut taken = lock(&filled);
+            match decode::event(bytes) {
+                Some(event) => taken.events.push(event),
+                None => taken.undecodable += 1,
+            }
+            0
+        };
+        builder.add(&map, take).map_err(|e| bpf_error("open the ring buffer", e))?;
+        let ring = builder.build().map_err(|e| bpf_error("map the ring buffer", e))?;
+        Ok(DecisionEvents { map, machine, ring, taken })
+    }
+
+    /// Calls `each` with every decision that waits. Returns their number; never blocks.
+    pub fn take(&mut self, mut each: impl FnMut(&DecisionEvent)) -> Result<usize> {
+        self.ring.consume().map_err(|e| bpf_error("read the ring buffer", e))?;
+        let events = std::mem::take(&mut lock(&self.taken).events);
+        events.iter().for_each(&mut each);
+        let number = events.len();
+        // The allocation is kept for the next time.
+        let mut taken = lock(&self.taken);
+        taken.events = events;
+        taken.events.clear();
+        Ok(number)
+    }
+
+    /// Events that the ring buffer had no room for, or that could not be decoded.
+    pub fn lost(&self) -> u64 {
+        let counted = super::machine_counts(&self.machine).map_or(0, |counts| counts[LOST_EVENTS]);
+        counted + lock(&self.taken).undecodable
+    }
+}
+
+fn lock(taken: &Mutex<Taken>) -> MutexGuard<'_, Taken> {
+    taken.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl AsFd for DecisionEvents {
+    /// Readable while decisions wait: after misses and faults at once, after markers at the latest with the next miss; poll with a timeout.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.map.as_fd()
+    }
+}
+
+impl fmt::Debug for DecisionEvents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DecisionEvents").field("taken", &self.taken).finish_non_exhaustive()
+    }
+}
