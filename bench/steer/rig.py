@@ -264,15 +264,17 @@ class Steer:
         return [text for text in self.descriptors() if "link_type:" in text]
 
     def read_account(self):
-        """Acts by kind, and the summary, from the log: one JSON object a line."""
-        acts, summary, lines = {}, None, self.text(self.log).splitlines()
-        for line in lines:
+        """Acts by kind and outcome, and the summary, from the log: one JSON object a line."""
+        acts, summary = {}, None
+        for line in self.text(self.log).splitlines():
             entry = json.loads(line)
-            if "summary" in entry:
-                summary = entry["summary"]
-            elif "act" in entry:
-                kind = entry["act"] if isinstance(entry["act"], str) else next(iter(entry["act"]))
-                acts[kind] = acts.get(kind, 0) + 1
+            if "act" in entry:
+                name = f"{entry['act']} {entry['outcome']}"
+                acts[name] = acts.get(name, 0) + 1
+            elif "events" in entry.get("summary", entry):
+                summary = entry.get("summary", entry)
+        if summary is None:
+            fail(f"{' '.join(self.command)} printed no summary")
         return {"start_s": round(self.start_s, 3), "acts": acts, "summary": summary}
 
 

@@ -212,13 +212,15 @@ def bpf_cost(bpf, goals):
 
 
 def latency_cost(rounds, goals):
-    for key, what, goal in (("decision_to_effect_us", "decision to effect, µs", GOAL_LATENCY_US), ("held_us", "descriptor held, µs", GOAL_HELD_US)):
-        found = [one["summary"][key] for one in rounds if one.get("summary") and one["summary"].get(key)]
+    kinds = {"latency_us": ("decision to window, µs", "median", GOAL_LATENCY_US), "fetch_latency_us": ("decision to end of the requests of a fetch, µs", "median", None),
+             "hold_us": ("descriptor held, µs", "max", GOAL_HELD_US), "exposed_us": ("another value in the setting of a disk, µs", "max", None)}
+    for key, (what, of, goal) in kinds.items():
+        found = [one["summary"][key] for one in rounds if one["summary"].get(key)]
         if found:
-            worst = key == "held_us"
-            cell = goals.judge(f"costs: {what}, {'longest' if worst else 'median'} at most {goal}", column(found, "max" if worst else "median"), 0, most=goal)
-            yield [what, f"{sum(column(found, 'count'))} acts: median {spread(column(found, 'median'), 0)}, 99 % {spread(column(found, 'p99'), 0)}, "
-                   f"longest {max(column(found, 'max')):.0f}", str(goal), cell]
+            values, statistic = column(found, of), "longest" if of == "max" else of
+            cell = goals.judge(f"costs: {what}, {statistic} at most {goal}", values, 0, most=goal) if goal else spread(values, 0)
+            yield [f"{what} ({statistic})", f"{sum(column(found, 'count'))} acts: median {spread(column(found, 'median'), 0)}, 99 % {spread(column(found, 'p99'), 0)}, "
+                   f"longest {max(column(found, 'max')):.0f}", str(goal or ""), cell]
 
 
 def top_cost(top, goals):
