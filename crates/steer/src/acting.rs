@@ -1,0 +1,91 @@
+//! Sets the window of one open file of another process.
+//!
+//! ```text
+//!     note of the disk's setting ─▶ take the descriptor ─▶ same open file? expected window, no advice? ─▶ window ─▶ close
+//!                                   ╰───────────────────────── at most 1 ms, measured ─────────────────────────────────╯
+//! ```
+//!
+//! A taken descriptor is the open file of the process itself: while it is held, its locks, its deleted file and its mount stay. So everything
+//! that can be done before is done before. The address of the open file, as the kernel has it, shows whether the process number or the
+//! descriptor belongs to something else by now.
+
+use crate::counts::reason;
+use crate::world::{NotDone, Target};
+use ahead_observe::OpenState;
+use ahead_sys::other_process::OtherProcess;
+use ahead_sys::{Error, Result};
+use rustix::io::Errno;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+/// Takes the descriptor of an open file, if the process may be touched.
+pub(crate) fn take(process: &OtherProcess, number: u32) -> std::result::Result<OwnedFd, NotDone> {
+    process.take_descriptor(number).map_err(not_taken)
+}
+
+/// The process of a target.
+pub(crate) fn process_of(target: &Target) -> std::result::Result<OtherProcess, NotDone> {
+    OtherProcess::open(target.pid).map_err(not_taken)
+}
+
+fn not_taken(error: Error) -> NotDone {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::SRCH | Errno::BADF) => NotDone::Gone,
+        Some(Errno::PERM | Errno::ACCESS) => NotDone::Forbidden(error.to_string()),
+        _ => NotDone::Failed(error.to_string()),
+    }
+}
+
+/// Checks that a taken descriptor is the open file of the decision, and still as it was left. Returns its state.
+pub(crate) fn check(
+    state_of: impl FnOnce(BorrowedFd<'_>) -> Result<Option<OpenState>>,
+    taken: BorrowedFd<'_>,
+    target: &Target,
+    expected_pages: u64,
+) -> std::result::Result<OpenState, NotDone> {
+    let state = state_of(taken).map_err(|error| NotDone::Failed(error.to_string()))?.ok_or(NotDone::Gone)?;
+    if state.open != target.open || state.inode != target.inode {
+        return Err(NotDone::Gone);
+    }
+    if !state.is_cached {
+        return Err(NotDone::Impossible(reason::DIRECT));
+    }
+    let readahead = state.readahead;
+    if readahead.is_random || u64::from(readahead.window_pages) != expected_pages {
+        return Err(NotDone::Advised);
+    }
+    Ok(state)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ahead_observe::Readahead;
+    use std::fs::File;
+    use std::os::fd::AsFd;
+
+    fn checked(change: impl FnOnce(&mut OpenState)) -> std::result::Result<OpenState, NotDone> {
+        let readahead = Readahead { window_pages: 32, ..Readahead::default() };
+        let mut state = OpenState { open: 7, inode: 8, readahead, is_cached: true, ..OpenState::default() };
+        change(&mut state);
+        let target = Target { open: 7, inode: 8, ..Target::default() };
+        check(|_| Ok(Some(state)), File::open("/").unwrap().as_fd(), &target, 32)
+    }
+
+    #[test]
+    fn replaced_descriptor_is_gone_and_own_advice_counts() {
+        assert!(checked(|_| {}).is_ok());
+        assert_eq!(checked(|state| state.open = 9), Err(NotDone::Gone));
+        assert_eq!(checked(|state| state.inode = 9), Err(NotDone::Gone));
+        assert_eq!(checked(|state| state.readahead.window_pages = 64), Err(NotDone::Advised));
+        assert_eq!(checked(|state| state.readahead.is_random = true), Err(NotDone::Advised));
+        assert_eq!(checked(|state| state.is_cached = false), Err(NotDone::Impossible(reason::DIRECT)));
+    }
+
+    #[test]
+    fn missing_processes_and_descriptors_are_gone() {
+        let nowhere = Target { pid: (1 << 22) + 1, ..Target::default() };
+        assert_eq!(process_of(&nowhere).unwrap_err(), NotDone::Gone);
+        let own = process_of(&Target { pid: std::process::id(), ..Target::default() }).unwrap();
+        assert_eq!(take(&own, 1 << 20).unwrap_err(), NotDone::Gone);
+    }
+}

@@ -1,0 +1,307 @@
+//! The loop: waits for decisions, signals and times, and lets the logic act.
+//!
+//! ```text
+//!     poll ─┬─ decisions ──────▶ steerer.decide ─┐
+//!           ├─ a poll is due ──▶ steerer.poll ───┼─▶ acts in the kernel ─▶ log
+//!           ├─ 4 × per second ─▶ steerer.tick ───┘      (nothing is tracked: no ticks)
+//!           ├─ 1 × per second ─▶ metrics file;  a connection ─▶ metrics text
+//!           └─ signal ─────────▶ SIGHUP: rules again;  others: everything is put back, summary
+//! ```
+
+use crate::counts::Counts;
+use crate::error::{Error, Result};
+use crate::kernel::Kernel;
+use crate::log::{LogEntry, LoggedAct, Outcome};
+use crate::metrics::{Publisher, Snapshot};
+use crate::rules::Rules;
+use crate::settings::Settings;
+use crate::steerer::Steerer;
+use crate::summary::Summary;
+use crate::times::Times;
+use crate::world::World;
+use ahead_observe::{CounterOptions, Counters, DecisionEvents, DecisionSource, Detail, Sources, StateQuery};
+use ahead_policy::steering::Steering;
+use ahead_process::Signals;
+use ahead_sys::{descriptors, polling, usage};
+use ahead_undo::guardian;
+use ahead_undo::machine_lock::MachineLock;
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::Signal;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+/// Interval of ticks while open files are tracked.
+const TICK: Duration = Duration::from_millis(250);
+
+/// Interval in which the file of the metrics is replaced.
+const PUBLISH: Duration = Duration::from_secs(1);
+
+/// Room for descriptors before the first thread: taken ones, own ones, BPF objects. Otherwise the kernel waits for up to 10 ms while a
+/// descriptor is taken, to enlarge the table.
+const DESCRIPTORS: u32 = 1024;
+
+/// Steers the read-ahead of running programs.
+pub struct Engine<'a> {
+    settings: Settings,
+    log: &'a mut dyn FnMut(&LogEntry),
+    sources: Sources,
+    events: DecisionEvents,
+    kernel: Kernel,
+    steerer: Steerer<Steering>,
+    publisher: Option<Publisher>,
+    /// Time from a decision to the window that followed.
+    latency: Times,
+    began: Instant,
+    _lock: MachineLock,
+}
+
+impl<'a> Engine<'a> {
+    /// Loads the observer, and starts the guardian of this process. Nothing is changed yet. A setting that a killed process has left is put
+    /// back.
+    ///
+    /// Errors: [`Error::Busy`]: another process steers; missing privileges or features; the place of the metrics cannot be used.
+    pub fn new(settings: Settings, log: &'a mut dyn FnMut(&LogEntry)) -> Result<Engine<'a>> {
+        let lock = MachineLock::try_acquire_steering()?.ok_or(Error::Busy)?;
+        for restored in ahead_undo::restore_settings()? {
+            tracing::info!("left by a killed process: {}", restored.action);
+        }
+        descriptors::reserve(DESCRIPTORS);
+        if !settings.dry_run {
+            guardian::start_early()?;
+        }
+        let publisher = settings.metrics.as_ref().map(Publisher::new).transpose()?;
+        let detail = settings.sample_hits.map_or(Detail::Decisions, |one_in| Detail::SampledHits(one_in.get()));
+        let counters = Counters::start(&CounterOptions { detail, sends: true, own_pid: std::process::id() })?;
+        let sources = counters.sources().clone();
+        if sources.decisions == DecisionSource::Missing {
+            let why = sources.missing.join("; ");
+            return Err(ahead_sys::Error::Unsupported { what: "observing read-ahead".into(), why }.into());
+        }
+        let events = counters.events()?;
+        let kernel = Kernel::new(counters, StateQuery::new()?);
+        let steerer =
+            Steerer::new(&Steering::new(&Default::default()), limited(&settings, &settings.rules), settings.dry_run);
+        let (latency, began) = (Times::default(), Instant::now());
+        Ok(Engine { settings, log, sources, events, kernel, steerer, publisher, latency, began, _lock: lock })
+    }
+
+    /// What this kernel shows and what not, one sentence each.
+    pub fn sources(&self) -> Vec<String> {
+        let by = match self.sources.decisions {
+            DecisionSource::Tracepoints => "Decisions are observed by tracepoints.",
+            DecisionSource::Fentry => "Decisions are observed at functions of the kernel (fentry).",
+            DecisionSource::Kprobes => "Decisions are observed at functions of the kernel (kprobes).",
+            DecisionSource::Missing => "Decisions are not observed.",
+        };
+        std::iter::once(by.to_owned()).chain(self.sources.missing.iter().cloned()).collect()
+    }
+
+    /// Steers until SIGTERM, SIGINT or SIGQUIT, the end of the duration, or an error. SIGHUP from a process reads the rules again. Everything
+    /// is put back before it returns, after an error, too.
+    pub fn run(&mut self, signals: &Signals) -> Result<Summary> {
+        self.began = Instant::now();
+        let watched = self.watch(signals);
+        self.put_back("the end");
+        let published = self.publish();
+        watched.and(published)?;
+        Ok(self.summary())
+    }
+
+    fn watch(&mut self, signals: &Signals) -> Result<()> {
+        let end = self.settings.duration.and_then(|duration| self.began.checked_add(duration));
+        let (mut tick_at, mut publish_at) = (Instant::now(), Instant::now());
+        loop {
+            let now = Instant::now();
+            if end.is_some_and(|end| now >= end) {
+                return Ok(());
+            }
+            self.steer()?;
+            if self.is_ticking() && now >= tick_at {
+                self.tick();
+                tick_at = now + TICK;
+            }
+            if self.publisher.is_some() && now >= publish_at {
+                self.publish()?;
+                publish_at = now + PUBLISH;
+            }
+            let publish =
+                self.publisher.as_ref().filter(|publisher| publisher.listener().is_none()).map(|_| publish_at);
+            let next = [end, self.is_ticking().then_some(tick_at), self.poll_at(now), publish];
+            self.wait(signals, next.into_iter().flatten().min())?;
+            while let Some(arrived) = signals.poll() {
+                if arrived.number == Signal::HUP.as_raw() && !arrived.from_terminal {
+                    self.reload();
+                } else if arrived.asks_to_stop() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Takes the decisions that wait, and polls the readers that are due.
+    fn steer(&mut self) -> Result<()> {
+        let Engine { events, steerer, kernel, .. } = self;
+        let taken = events.take(|event| steerer.decide(kernel, event))?;
+        steerer.poll_readers(kernel);
+        self.drain_log();
+        if taken > 0 {
+            self.kernel.refresh();
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self) {
+        self.steerer.tick(&mut self.kernel);
+        self.steerer.counts_mut().lost_events = self.events.lost();
+        self.kernel.refresh();
+        self.drain_log();
+    }
+
+    fn is_ticking(&self) -> bool {
+        self.steerer.needs_ticks() || self.kernel.fetcher().is_active()
+    }
+
+    /// The time of the next poll of a reader.
+    fn poll_at(&self, now: Instant) -> Option<Instant> {
+        let after_ns = self.steerer.next_poll_ns()?.saturating_sub(self.kernel.now_ns());
+        now.checked_add(Duration::from_nanos(after_ns))
+    }
+
+    fn wait(&self, signals: &Signals, deadline: Option<Instant>) -> Result<()> {
+        let listener = self.publisher.as_ref().and_then(Publisher::listener);
+        let all = [Some(signals.as_fd()), Some(self.events.as_fd()), listener];
+        let all: Vec<BorrowedFd<'_>> = all.into_iter().flatten().collect();
+        let mut polled: Vec<PollFd<'_>> = all.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+        polling::until(&mut polled, deadline)?;
+        if let Some(publisher) = &self.publisher {
+            publisher.serve(|| self.snapshot().text());
+        }
+        Ok(())
+    }
+
+    fn drain_log(&mut self) {
+        for entry in self.steerer.take_log() {
+            if let Some(us) = entry.latency_us.filter(|_| entry.act == LoggedAct::Window) {
+                self.latency.add(Duration::from_secs_f64(us / 1e6));
+            }
+            (self.log)(&entry);
+        }
+    }
+
+    /// Reads the rules again. After a mistake in them, those before stay.
+    fn reload(&mut self) {
+        let rules =
+            self.settings.rules_file.as_ref().map_or_else(|| Ok(self.settings.rules.clone()), |file| Rules::load(file));
+        match rules {
+            Ok(rules) => {
+                self.steerer.reload(&mut self.kernel, limited(&self.settings, &rules));
+                self.settings.rules = rules;
+                self.steerer.log_rules(&mut self.kernel, Outcome::Done, "the rules were read again".into());
+            }
+            Err(error) => {
+                let reason = format!("the rules before stay: {error}");
+                self.steerer.log_rules(&mut self.kernel, Outcome::Failed, reason);
+            }
+        }
+        self.drain_log();
+    }
+
+    fn put_back(&mut self, why: &str) {
+        self.steerer.put_back(&mut self.kernel, why);
+        self.steerer.counts_mut().lost_events = self.events.lost();
+        self.drain_log();
+    }
+
+    fn publish(&self) -> Result<()> {
+        match &self.publisher {
+            Some(publisher) if publisher.listener().is_none() => publisher.write_file(&self.snapshot().text()),
+            _ => Ok(()),
+        }
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let (windows, fetching) = self.steerer.steered();
+        let fetcher = self.kernel.fetcher();
+        Snapshot {
+            counts: self.steerer.counts().clone(),
+            machine: self.kernel.counters().machine().unwrap_or_default(),
+            tracked: self.steerer.tracked(),
+            windows,
+            fetching,
+            own_descriptors: fetcher.descriptors(),
+            expired_fetches: fetcher.expired(),
+            has_pressure: self.kernel.has_pressure(),
+            latency: self.latency.clone(),
+            fetch_latency: fetcher.latency(),
+            held: self.kernel.held(),
+            exposed: self.kernel.exposed().clone(),
+        }
+    }
+
+    fn summary(&self) -> Summary {
+        let Snapshot { counts, machine, expired_fetches, fetch_latency, held, exposed, .. } = self.snapshot();
+        let of = |act: LoggedAct, outcome: Outcome| counts.acts.get(&(act, outcome)).copied().unwrap_or(0);
+        let cpu = usage::own_cpu();
+        Summary {
+            seconds: self.began.elapsed().as_secs_f64(),
+            dry_run: self.settings.dry_run,
+            events: counts.events,
+            lost_events: counts.lost_events.max(machine.lost_events),
+            files_seen: counts.files,
+            windows_set: counts.done(LoggedAct::Window),
+            windows_restored: counts.windows_restored,
+            fetches: counts.done(LoggedAct::Fetch),
+            fetched_bytes: counts.fetched_pages * ahead_model::PAGE_BYTES,
+            dropped_fetches: of(LoggedAct::Fetch, Outcome::Dropped) + expired_fetches,
+            undone: counts.undone,
+            planned: planned(&counts),
+            refusals: counts.refusals.iter().map(|(why, count)| ((*why).to_owned(), *count)).collect(),
+            latency_us: self.latency.percentiles(),
+            fetch_latency_us: fetch_latency.percentiles(),
+            hold_us: held.percentiles(),
+            exposed_us: exposed.percentiles(),
+            exposed_total_us: exposed.sum().as_secs_f64() * 1e6,
+            cpu_seconds: (cpu.user + cpu.system).as_secs_f64(),
+        }
+    }
+}
+
+impl Drop for Engine<'_> {
+    /// After a panic, too.
+    fn drop(&mut self) {
+        self.put_back("the end");
+    }
+}
+
+/// The rules with the limit of the command.
+fn limited(settings: &Settings, rules: &Rules) -> Rules {
+    let mut rules = rules.clone();
+    if let Some(most) = settings.max_window_bytes {
+        let limits = &mut rules.limits;
+        limits.max_window_bytes = limits.max_window_bytes.min(most.max(ahead_model::PAGE_BYTES));
+        limits.min_window_bytes = limits.min_window_bytes.min(limits.max_window_bytes);
+    }
+    rules
+}
+
+fn planned(counts: &Counts) -> u64 {
+    counts.acts.iter().filter(|((_, outcome), _)| *outcome == Outcome::Planned).map(|(_, count)| count).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn smaller_limit_of_command_and_rules_counts() {
+        let rules = Rules::parse("[limits]\nmax_window = '4M'\nmin_window = '64K'\n").unwrap();
+        let with = |max_window_bytes| {
+            let limits = limited(&Settings { max_window_bytes, ..Settings::default() }, &rules).limits;
+            (limits.min_window_bytes, limits.max_window_bytes)
+        };
+        assert_eq!(with(None), (64 << 10, 4 << 20));
+        assert_eq!(with(Some(16 << 20)), (64 << 10, 4 << 20));
+        assert_eq!(with(Some(32 << 10)), (32 << 10, 32 << 10));
+        assert_eq!(with(Some(1)), (4096, 4096));
+    }
+}

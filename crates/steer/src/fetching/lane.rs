@@ -1,0 +1,325 @@
+//! The queue and the workers of one device.
+
+use super::{IDLE, Report, locked};
+use crate::counts::reason;
+use crate::times::Times;
+use crate::world::{Mapped, NotDone};
+use ahead_model::PAGE_BYTES;
+use ahead_sys::other_process::{self, OtherProcess};
+use ahead_sys::{Error, background, cache};
+use rustc_hash::FxHashMap;
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Workers of a device. A request returns when it is submitted, so one worker keeps a disk busy; with the second one, a slow open does not
+/// delay other files.
+const MOST_WORKERS: usize = 2;
+
+/// Workers of all devices.
+const MOST_THREADS: usize = 16;
+
+/// Requests that wait for the workers of a device. They are useless later than a reader comes.
+const MOST_WAITING: usize = 64;
+
+/// Own descriptors of all devices: far below the usual limit of 1024.
+const MOST_DESCRIPTORS: usize = 512;
+
+/// A request that waited longer is dropped: its reader has read the pages itself.
+const EXPIRES: Duration = Duration::from_millis(500);
+
+/// A worker without work ends after this time.
+const WORKER_IDLE: Duration = Duration::from_secs(5);
+
+/// How pages are requested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// Through an own descriptor of the file that a process has open.
+    Descriptor { pid: u32, number: u32, inode_number: u64 },
+    /// Through a mapping of a process.
+    Memory { pid: u32, mapping: Mapped },
+}
+
+/// What a worker does.
+#[derive(Debug)]
+pub(super) enum Work {
+    Read {
+        open: u64,
+        source: Source,
+        ranges: Vec<Range<u64>>,
+        piece_pages: u64,
+        decided_ns: u64,
+    },
+    /// Closes a descriptor; `taken`: when it was taken from a process.
+    Close {
+        descriptor: OwnedFd,
+        taken: Option<Instant>,
+    },
+}
+
+/// An own descriptor.
+#[derive(Debug)]
+struct Opened {
+    descriptor: Arc<OwnedFd>,
+    used: Instant,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: VecDeque<Work>,
+    workers: usize,
+    idle_workers: usize,
+    has_ended: bool,
+    opened: FxHashMap<u64, Opened>,
+}
+
+/// The queue and the workers of one device.
+#[derive(Debug)]
+pub(super) struct Lane {
+    state: Mutex<State>,
+    wake: Condvar,
+    report: Arc<Report>,
+}
+
+impl Lane {
+    pub(super) fn new(report: Arc<Report>) -> Lane {
+        Lane { state: Mutex::default(), wake: Condvar::new(), report }
+    }
+
+    /// Queues work. `Err`: there is too much, and it is given back.
+    pub(super) fn put(self: &Arc<Lane>, work: Work) -> Result<(), Work> {
+        let mut state = locked(&self.state);
+        // A close frees something: it is never refused for the length of the queue.
+        let is_read = matches!(work, Work::Read { .. });
+        if is_read && state.waiting.len() >= MOST_WAITING {
+            return Err(work);
+        }
+        if state.idle_workers <= state.waiting.len() && state.workers < MOST_WORKERS && self.start_worker() {
+            state.workers += 1;
+        }
+        if state.workers == 0 {
+            return Err(work);
+        }
+        state.waiting.push_back(work);
+        self.wake.notify_one();
+        Ok(())
+    }
+
+    fn start_worker(self: &Arc<Lane>) -> bool {
+        let threads = &self.report.threads;
+        if threads.fetch_add(1, Ordering::Relaxed) < MOST_THREADS {
+            let lane = self.clone();
+            match background::spawn("ahead-fetch", move || lane.work()) {
+                Ok(()) => return true,
+                Err(error) => tracing::debug!("no worker: {error}"),
+            }
+        }
+        threads.fetch_sub(1, Ordering::Relaxed);
+        false
+    }
+
+    /// Drops what waits for an open file, and its descriptor.
+    pub(super) fn stop(self: &Arc<Lane>, open: u64) {
+        let mut state = locked(&self.state);
+        state.waiting.retain(|work| !matches!(work, Work::Read { open: other, .. } if *other == open));
+        let opened = state.opened.remove(&open);
+        drop(state);
+        opened.into_iter().for_each(|opened| self.give_up(opened));
+    }
+
+    /// Closes descriptors without use. `false`: the lane has nothing to do any more.
+    pub(super) fn close_idle(self: &Arc<Lane>, now: Instant) -> bool {
+        let mut state = locked(&self.state);
+        let idle =
+            |(open, opened): (&u64, &Opened)| (now.saturating_duration_since(opened.used) > IDLE).then_some(*open);
+        let idle: Vec<u64> = state.opened.iter().filter_map(idle).collect();
+        let closed: Vec<Opened> = idle.iter().filter_map(|open| state.opened.remove(open)).collect();
+        let is_needed =
+            !state.opened.is_empty() || !state.waiting.is_empty() || state.workers > 0 || !closed.is_empty();
+        drop(state);
+        closed.into_iter().for_each(|opened| self.give_up(opened));
+        is_needed
+    }
+
+    /// A worker closes it, because a close may wait for a daemon.
+    fn give_up(self: &Arc<Lane>, opened: Opened) {
+        self.report.descriptors.fetch_sub(1, Ordering::Relaxed);
+        // A worker that uses it at this moment closes it.
+        if let Some(descriptor) = Arc::into_inner(opened.descriptor) {
+            drop(self.put(Work::Close { descriptor, taken: None }));
+        }
+    }
+
+    pub(super) fn end(&self) {
+        let mut state = locked(&self.state);
+        state.has_ended = true;
+        state.waiting.retain(|work| matches!(work, Work::Close { .. }));
+        self.wake.notify_all();
+    }
+
+    /// A worker's life.
+    fn work(&self) {
+        while let Some(work) = self.next() {
+            match work {
+                Work::Close { descriptor, taken } => {
+                    drop(descriptor);
+                    taken.into_iter().for_each(|taken| locked(&self.report.held).add(taken.elapsed()));
+                }
+                Work::Read { open, source, ranges, piece_pages, decided_ns } => {
+                    self.read(open, source, &ranges, piece_pages, decided_ns);
+                }
+            }
+        }
+        self.report.threads.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// `None`: the worker ends.
+    fn next(&self) -> Option<Work> {
+        let mut state = locked(&self.state);
+        loop {
+            if let Some(work) = state.waiting.pop_front() {
+                return Some(work);
+            }
+            if state.has_ended {
+                state.workers -= 1;
+                return None;
+            }
+            state.idle_workers += 1;
+            let waited = self.wake.wait_timeout(state, WORKER_IDLE);
+            let (guard, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            state = guard;
+            state.idle_workers -= 1;
+            if timeout.timed_out() && state.waiting.is_empty() {
+                state.workers -= 1;
+                return None;
+            }
+        }
+    }
+
+    fn read(&self, open: u64, source: Source, ranges: &[Range<u64>], piece_pages: u64, decided_ns: u64) {
+        let age = || Duration::from_nanos(ahead_observe::now_ns().saturating_sub(decided_ns));
+        if age() > EXPIRES {
+            self.report.expired.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let done = match source {
+            Source::Descriptor { pid, number, inode_number } => self
+                .descriptor(open, pid, number, inode_number)
+                .and_then(|descriptor| request(&descriptor, ranges, piece_pages)),
+            Source::Memory { pid, mapping } => request_mapped(pid, mapping, ranges, piece_pages),
+        };
+        match done {
+            Ok(()) => locked::<Times>(&self.report.latency).add(age()),
+            Err(why) => locked(&self.report.failures).push((open, why)),
+        }
+    }
+
+    /// The own descriptor of a file, opened if there is none.
+    fn descriptor(&self, open: u64, pid: u32, number: u32, inode_number: u64) -> Result<Arc<OwnedFd>, NotDone> {
+        if let Some(opened) = locked(&self.state).opened.get_mut(&open) {
+            opened.used = Instant::now();
+            return Ok(opened.descriptor.clone());
+        }
+        if self.report.descriptors.load(Ordering::Relaxed) >= MOST_DESCRIPTORS {
+            return Err(NotDone::Busy);
+        }
+        let descriptor = other_process::reopen_descriptor(pid, number).map_err(not_opened)?;
+        // Another file: the process has replaced the descriptor, or another process has its number.
+        if other_process::inode_number(&descriptor).ok() != Some(inode_number)
+            && !other_process::is_block_device(&descriptor).unwrap_or(false)
+        {
+            return Err(NotDone::Gone);
+        }
+        let descriptor = Arc::new(descriptor);
+        let opened = Opened { descriptor: descriptor.clone(), used: Instant::now() };
+        if locked(&self.state).opened.insert(open, opened).is_none() {
+            self.report.descriptors.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(descriptor)
+    }
+}
+
+fn not_opened(error: Error) -> NotDone {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        // No such process or descriptor any more, or the descriptor is something else now.
+        Some(Errno::NOENT | Errno::SRCH | Errno::NXIO | Errno::INVAL) => NotDone::Gone,
+        Some(Errno::PERM | Errno::ACCESS) => NotDone::Impossible(reason::NOT_OPENED),
+        _ => NotDone::Failed(error.to_string()),
+    }
+}
+
+/// Requests ranges of a file, in pieces that the kernel does not cut.
+fn request(descriptor: &OwnedFd, ranges: &[Range<u64>], piece_pages: u64) -> Result<(), NotDone> {
+    for piece in ranges.iter().flat_map(|range| pieces(range, piece_pages)) {
+        let (offset, length) = (piece.start * PAGE_BYTES, (piece.end - piece.start) * PAGE_BYTES);
+        cache::read_ahead(descriptor, offset, length).map_err(|error| NotDone::Failed(error.to_string()))?;
+    }
+    Ok(())
+}
+
+/// Requests ranges of a file through a mapping of a process.
+fn request_mapped(pid: u32, mapping: Mapped, ranges: &[Range<u64>], piece_pages: u64) -> Result<(), NotDone> {
+    let failed = |error: Error| match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::SRCH) => NotDone::Gone,
+        Some(Errno::PERM | Errno::ACCESS) => NotDone::Forbidden(error.to_string()),
+        _ => NotDone::Failed(error.to_string()),
+    };
+    let process = OtherProcess::open(pid).map_err(failed)?;
+    let within = |range: &Range<u64>| range.start.max(mapping.first_page)..range.end.min(mapping.end_page);
+    for piece in ranges.iter().map(within).flat_map(|range| pieces(&range, piece_pages)) {
+        let address = |page: u64| mapping.address + (page - mapping.first_page) * PAGE_BYTES;
+        process.will_need(&(address(piece.start)..address(piece.end))).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// A range in pieces of at most this length; none of an empty range.
+fn pieces(range: &Range<u64>, piece_pages: u64) -> impl Iterator<Item = Range<u64>> + use<> {
+    let (range, step) = (range.clone(), piece_pages.max(1));
+    let mut at = range.start;
+    std::iter::from_fn(move || {
+        (at < range.end).then(|| {
+            let piece = at..at.saturating_add(step).min(range.end);
+            at = piece.end;
+            piece
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn range_is_cut_into_pieces() {
+        let cut = |range: Range<u64>, step| pieces(&range, step).collect::<Vec<_>>();
+        assert_eq!(cut(3..10, 4), [3..7, 7..10]);
+        assert_eq!(cut(3..5, 0), [3..4, 4..5]);
+        assert!(cut(Range { start: 5, end: 5 }, 4).is_empty() && cut(Range { start: 6, end: 5 }, 4).is_empty());
+        assert_eq!(cut(u64::MAX - 1..u64::MAX, 4), [u64::MAX - 1..u64::MAX]);
+    }
+
+    /// A device that does not answer: its queue fills, and the caller never waits.
+    #[test]
+    fn full_queue_refuses_reads_and_accepts_closes() {
+        let lane = Arc::new(Lane::new(Arc::default()));
+        // As if both workers waited for the device.
+        locked(&lane.state).workers = MOST_WORKERS;
+        let source = Source::Descriptor { pid: 1, number: 1, inode_number: 1 };
+        let read = |open| Work::Read { open, source, ranges: vec![0..1], piece_pages: 1, decided_ns: 0 };
+        for open in 0..MOST_WAITING as u64 {
+            assert!(lane.put(read(open)).is_ok());
+        }
+        assert!(lane.put(read(99)).is_err());
+        let descriptor = OwnedFd::from(std::fs::File::open("/").unwrap());
+        assert!(lane.put(Work::Close { descriptor, taken: None }).is_ok());
+        lane.stop(5);
+        assert!(lane.put(read(99)).is_ok());
+        lane.end();
+        assert_eq!(locked(&lane.state).waiting.len(), 1);
+    }
+}

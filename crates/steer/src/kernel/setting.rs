@@ -1,0 +1,188 @@
+//! The window of a disk, which has another value for microseconds while the window of one open file is set.
+//!
+//! ```text
+//!     note "from X back to OLD" ─▶ write X ─▶ FADV_NORMAL on the taken descriptor ─▶ still X? ─▶ write OLD
+//!                                  ╰──────── an open(2) in this time inherits X: measured ────────╯
+//! ```
+//!
+//! FADV_NORMAL gives an open file the window that the disk has at that moment (mm/fadvise.c). If this process is killed in between, its guardian
+//! or `ahead restore` writes OLD, but only while the value is X: a value of an administrator stays.
+
+use crate::counts::reason;
+use crate::times::Times;
+use crate::world::NotDone;
+use ahead_sys::bdi::OpenSetting;
+use ahead_sys::{Error, machine};
+use ahead_undo::{Action, Guard, ProcessId};
+use std::path::Path;
+use std::time::Instant;
+
+/// The open setting of a disk.
+#[derive(Debug)]
+pub(super) struct DiskSetting {
+    file: OpenSetting,
+    /// The note; `None` before the first change.
+    guard: Option<Guard>,
+}
+
+/// A change that is noted and can be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Prepared {
+    before_kb: u64,
+    kb: u64,
+}
+
+impl DiskSetting {
+    pub(super) fn open(path: &Path) -> ahead_sys::Result<DiskSetting> {
+        Ok(DiskSetting { file: OpenSetting::open(path)?, guard: None })
+    }
+
+    /// Notes the change to a window. The value of the disk must be the one that the kernel reports for the open file: otherwise the file has
+    /// another disk.
+    pub(super) fn prepare(
+        &mut self,
+        pages: u64,
+        note: impl FnOnce(Action) -> ahead_sys::Result<Guard>,
+    ) -> Result<Prepared, Error> {
+        let before_kb = self.file.read_kb()?;
+        let kb = pages * kb_per_page();
+        if kb != before_kb {
+            let (old, new) = (before_kb.to_string(), kb.to_string());
+            match &mut self.guard {
+                Some(guard) => guard.about_to_set(&old, &new)?,
+                None => {
+                    let path = self.file.path().to_owned();
+                    self.guard = Some(note(Action::SetFile { path, old, new: Some(new) })?);
+                }
+            }
+        }
+        Ok(Prepared { before_kb, kb })
+    }
+
+    /// Calls `act` while the disk has the prepared window. `disk_pages`: the window of the disk as the kernel has it for the open file.
+    pub(super) fn during(
+        &self,
+        prepared: Prepared,
+        disk_pages: u64,
+        exposed: &mut Times,
+        act: impl FnOnce() -> ahead_sys::Result<()>,
+    ) -> Result<(), NotDone> {
+        let Prepared { before_kb, kb } = prepared;
+        let failed = |error: Error| NotDone::Failed(error.to_string());
+        if disk_pages * kb_per_page() != before_kb {
+            return Err(NotDone::Impossible(reason::NO_SETTING));
+        }
+        if kb == before_kb {
+            return act().map_err(failed);
+        }
+        let began = Instant::now();
+        self.file.write_kb(kb).map_err(failed)?;
+        let done = act();
+        let put_back = match self.file.read_kb() {
+            Ok(now_kb) if now_kb != kb => Ok(()),
+            // Also if it cannot be read.
+            _ => self.file.write_kb(before_kb),
+        };
+        exposed.add(began.elapsed());
+        put_back.and(done).map_err(failed)
+    }
+}
+
+/// KiB of a page.
+fn kb_per_page() -> u64 {
+    machine::page_size() / 1024
+}
+
+/// Writes the note of this process.
+pub(super) fn note(action: Action) -> ahead_sys::Result<Guard> {
+    ahead_undo::note_for(ProcessId::own()?, action)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    struct Disk {
+        home: tempfile::TempDir,
+        setting: DiskSetting,
+    }
+
+    impl Disk {
+        fn new(kb: &str) -> Disk {
+            let home = tempfile::tempdir().unwrap();
+            fs::write(home.path().join("read_ahead_kb"), kb).unwrap();
+            let setting = DiskSetting::open(&home.path().join("read_ahead_kb")).unwrap();
+            Disk { home, setting }
+        }
+
+        fn prepare(&mut self, pages: u64) -> Prepared {
+            let notes = self.home.path().join("undo");
+            let note = |action| ahead_undo::note_in(&notes, ProcessId::own().unwrap(), action);
+            self.setting.prepare(pages, note).unwrap()
+        }
+
+        fn value(&self) -> String {
+            fs::read_to_string(self.home.path().join("read_ahead_kb")).unwrap().trim().to_owned()
+        }
+
+        fn note(&self) -> String {
+            let notes = fs::read_dir(self.home.path().join("undo")).unwrap().map(|entry| entry.unwrap().path());
+            notes.map(|path| fs::read_to_string(path).unwrap()).collect()
+        }
+    }
+
+    #[test]
+    fn disk_has_the_window_during_the_act_and_its_own_after_it() {
+        let mut disk = Disk::new("128");
+        let prepared = disk.prepare(256);
+        assert!(disk.note().contains("\"old\":\"128\",\"new\":\"1024\""), "{}", disk.note());
+        let mut exposed = Times::default();
+        let mut during = String::new();
+        let act = || {
+            during = disk.value();
+            Ok(())
+        };
+        assert_eq!(disk.setting.during(prepared, 32, &mut exposed, act), Ok(()));
+        assert_eq!((during.as_str(), disk.value().as_str(), exposed.count()), ("1024", "128", 1));
+        drop(disk.setting.guard.take());
+        assert_eq!(disk.note(), "");
+    }
+
+    #[test]
+    fn value_is_put_back_after_a_failed_act() {
+        let mut disk = Disk::new("128");
+        let prepared = disk.prepare(1);
+        let failed = || Err(Error::io("advise", std::io::Error::other("x")));
+        assert!(matches!(disk.setting.during(prepared, 32, &mut Times::default(), failed), Err(NotDone::Failed(_))));
+        assert_eq!(disk.value(), "128");
+    }
+
+    #[test]
+    fn value_of_an_administrator_stays_and_is_noted_at_the_next_act() {
+        let mut disk = Disk::new("128");
+        let prepared = disk.prepare(1);
+        let path = disk.home.path().join("read_ahead_kb");
+        let administrator = || {
+            fs::write(&path, "512").unwrap();
+            Ok(())
+        };
+        assert_eq!(disk.setting.during(prepared, 32, &mut Times::default(), administrator), Ok(()));
+        assert_eq!(disk.value(), "512");
+        let prepared = disk.prepare(1);
+        assert!(disk.note().contains("\"old\":\"512\",\"new\":\"4\""));
+        assert_eq!(disk.setting.during(prepared, 128, &mut Times::default(), || Ok(())), Ok(()));
+        assert_eq!(disk.value(), "512");
+    }
+
+    #[test]
+    fn window_of_the_disk_needs_no_change_and_another_disk_is_refused() {
+        let mut disk = Disk::new("128");
+        let (prepared, mut exposed) = (disk.prepare(32), Times::default());
+        assert_eq!(disk.setting.during(prepared, 32, &mut exposed, || Ok(())), Ok(()));
+        assert_eq!(exposed.count(), 0);
+        let refused = Err(NotDone::Impossible(reason::NO_SETTING));
+        assert_eq!(disk.setting.during(prepared, 64, &mut exposed, || panic!("acted")), refused);
+        assert!(!disk.home.path().join("undo").exists());
+    }
+}

@@ -1,0 +1,38 @@
+//! Steers the read-ahead of running programs that know nothing of it.
+//!
+//! ```text
+//!     kernel: decisions of its read-ahead ─▶ observe ─▶ engine ─▶ policy::steering ─▶ acts, each in the log with reason and effect
+//!                                                         ▲            │
+//!                   positions of readers, memory, rules ──┘            ├─ window of one open file   pidfd_getfd, bdi, FADV_NORMAL: microseconds
+//!                                                                      └─ pages fetched ahead       readahead() on our own descriptor, workers
+//! ```
+//!
+//! Rules and limits come in; a log, a summary and metrics come out. Every changed window is put back at the end; the setting of a disk, which
+//! has another value for some microseconds during an act, is noted in `/run/ahead/undo` first.
+//!
+//! This crate must never keep a descriptor taken from a process, act against a program's own advice, steer a process that the rules exclude,
+//! wait for a disk or a file system in the thread that watches, or keep a table without a bound.
+
+mod acting;
+mod counts;
+mod engine;
+mod error;
+mod fetching;
+mod kernel;
+mod log;
+mod metrics;
+mod rules;
+mod settings;
+mod steerer;
+mod summary;
+mod times;
+mod world;
+
+pub use engine::Engine;
+pub use error::{Error, Result};
+pub use log::{LogEntry, LoggedAct, LoggedEffect, Outcome};
+pub use metrics::{METRICS, MetricDescription, metrics_reference};
+pub use rules::{Limits, Rules, RulesError};
+pub use settings::{MetricsPlace, Settings};
+pub use summary::Summary;
+pub use times::Percentiles;

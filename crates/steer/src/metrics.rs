@@ -1,0 +1,145 @@
+//! Metrics in the text format of Prometheus.
+//!
+//! ```text
+//!     METRICS: name, type, unit, help, value ──┬─▶ docs/reference/metrics.md
+//!     Snapshot: the state of now ──────────────┴─▶ text ──┬─▶ file: a temporary one, renamed
+//!                                                         └─▶ socket: each connection gets the text, and is closed
+//! ```
+
+mod publisher;
+mod table;
+
+pub(crate) use publisher::Publisher;
+pub use table::{METRICS, MetricDescription, metrics_reference};
+
+use crate::counts::Counts;
+use crate::times::Times;
+use ahead_observe::MachineCounters;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet, prometheus_text};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+use std::fmt;
+use std::time::Duration;
+use table::Value;
+
+/// The state of one moment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Snapshot {
+    pub counts: Counts,
+    pub machine: MachineCounters,
+    pub tracked: usize,
+    pub windows: usize,
+    pub fetching: usize,
+    pub own_descriptors: usize,
+    pub expired_fetches: u64,
+    pub has_pressure: bool,
+    pub latency: Times,
+    pub fetch_latency: Times,
+    pub held: Times,
+    pub exposed: Times,
+}
+
+/// Upper limits of the buckets of times, microseconds: from a short act to one that disturbs.
+const BUCKETS_US: [u64; 12] = [5, 10, 20, 50, 100, 200, 500, 1000, 2000, 10_000, 100_000, 1_000_000];
+
+impl Snapshot {
+    /// The text.
+    pub(crate) fn text(self) -> String {
+        let (mut registry, mut text) = (Registry::default(), String::new());
+        registry.register_collector(Box::new(self));
+        // Writing into a String cannot fail.
+        let _ = prometheus_text::encode(&mut text, &registry);
+        text
+    }
+}
+
+impl Collector for Snapshot {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        for metric in METRICS {
+            let value = metric.value(self);
+            if matches!(value, Value::Unknown) {
+                continue;
+            }
+            // The encoder adds the suffix of counters.
+            let name = metric.name.strip_suffix("_total").unwrap_or(metric.name);
+            let metric_encoder = encoder.encode_descriptor(name, metric.help, None, metric.kind.as_type())?;
+            encode_value(metric_encoder, value)?;
+        }
+        Ok(())
+    }
+}
+
+fn encode_value(mut encoder: MetricEncoder<'_>, value: Value<'_>) -> fmt::Result {
+    match value {
+        Value::Count(count) => ConstCounter::new(count).encode(encoder),
+        Value::Seconds(seconds) => ConstCounter::new(seconds).encode(encoder),
+        Value::Gauge(number) => ConstGauge::new(number).encode(encoder),
+        Value::Labelled(values) => values.iter().try_for_each(|(labels, count)| {
+            let encoder = encoder.encode_family(labels)?;
+            ConstCounter::new(*count).encode(encoder)
+        }),
+        Value::Times(times) => {
+            let mut below = 0;
+            let mut buckets: Vec<(f64, u64)> = Vec::with_capacity(BUCKETS_US.len() + 1);
+            for limit in BUCKETS_US.map(Duration::from_micros) {
+                let up_to = times.count_up_to(limit);
+                buckets.push((limit.as_secs_f64(), up_to - below));
+                below = up_to;
+            }
+            buckets.push((f64::INFINITY, times.count() - below));
+            encoder.encode_histogram::<NoLabelSet>(times.sum().as_secs_f64(), times.count(), &buckets, None)
+        }
+        Value::Unknown => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::{LoggedAct, Outcome};
+
+    fn snapshot() -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        snapshot.counts.events = 7;
+        snapshot.counts.act(LoggedAct::Window, Outcome::Done);
+        snapshot.counts.refusal(crate::counts::reason::ADVISED);
+        snapshot.latency.add(Duration::from_micros(30));
+        snapshot.latency.add(Duration::from_secs(2));
+        snapshot
+    }
+
+    #[test]
+    fn text_has_help_type_and_values() {
+        let text = snapshot().text();
+        for line in [
+            "# TYPE ahead_steer_decisions_total counter",
+            "ahead_steer_decisions_total 7",
+            "ahead_steer_acts_total{act=\"window\",outcome=\"done\"} 1",
+            "ahead_steer_refusals_total{reason=\"the program has set its own advice\"} 1",
+            "# TYPE ahead_steer_tracked_files gauge",
+            "# TYPE ahead_steer_decision_to_effect_seconds histogram",
+            "ahead_steer_decision_to_effect_seconds_count 2",
+            "ahead_steer_decision_to_effect_seconds_bucket{le=\"0.00005\"} 1",
+            "ahead_steer_decision_to_effect_seconds_bucket{le=\"+Inf\"} 2",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+        // Not observed without samples of hits.
+        assert!(!text.contains("ahead_steer_hits_total"));
+    }
+
+    #[test]
+    fn every_metric_appears_when_everything_is_observed() {
+        let mut all = snapshot();
+        let machine = &mut all.machine;
+        (machine.reads, machine.hits, machine.used_pages, machine.unread_pages) = (Some(1), Some(1), Some(1), Some(1));
+        let text = all.text();
+        for metric in METRICS {
+            assert!(text.contains(&format!("# TYPE {} ", metric.name)), "{}\n{text}", metric.name);
+            assert!(text.contains(&format!("# HELP {} {}", metric.name, metric.help)), "{}", metric.name);
+        }
+        assert!(text.len() < 64 << 10, "one write to a socket");
+    }
+}

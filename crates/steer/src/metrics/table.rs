@@ -1,0 +1,264 @@
+//! The metrics: name, type, unit, help and value in one place.
+
+use super::Snapshot;
+use crate::times::Times;
+use ahead_model::PAGE_BYTES;
+use prometheus_client::metrics::MetricType;
+use std::fmt::Write;
+
+/// A metric.
+#[derive(Clone, Copy, Debug)]
+pub struct MetricDescription {
+    /// Its name.
+    pub name: &'static str,
+    /// Its type.
+    pub(super) kind: Kind,
+    /// Unit of its values.
+    pub unit: &'static str,
+    /// Its labels.
+    pub labels: &'static [&'static str],
+    /// What it counts.
+    pub help: &'static str,
+    value: for<'a> fn(&'a Snapshot) -> Value<'a>,
+}
+
+/// Type of a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+/// A value of a metric.
+pub(super) enum Value<'a> {
+    Count(u64),
+    Seconds(f64),
+    Gauge(f64),
+    Labelled(Vec<(Vec<(&'static str, &'static str)>, u64)>),
+    Times(&'a Times),
+    /// Not observed: the metric is left out.
+    Unknown,
+}
+
+impl Kind {
+    pub(super) fn as_type(self) -> MetricType {
+        match self {
+            Kind::Counter => MetricType::Counter,
+            Kind::Gauge => MetricType::Gauge,
+            Kind::Histogram => MetricType::Histogram,
+        }
+    }
+}
+
+impl MetricDescription {
+    /// Its type: `counter`, `gauge` or `histogram`.
+    pub fn kind(&self) -> &'static str {
+        match self.kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+        }
+    }
+
+    pub(super) fn value<'a>(&self, snapshot: &'a Snapshot) -> Value<'a> {
+        (self.value)(snapshot)
+    }
+}
+
+/// A counter without labels.
+const fn counter(
+    name: &'static str,
+    unit: &'static str,
+    help: &'static str,
+    value: for<'a> fn(&'a Snapshot) -> Value<'a>,
+) -> MetricDescription {
+    MetricDescription { name, kind: Kind::Counter, unit, labels: &[], help, value }
+}
+
+/// A gauge without labels.
+const fn gauge(
+    name: &'static str,
+    unit: &'static str,
+    help: &'static str,
+    value: for<'a> fn(&'a Snapshot) -> Value<'a>,
+) -> MetricDescription {
+    MetricDescription { name, kind: Kind::Gauge, unit, labels: &[], help, value }
+}
+
+/// A histogram of times.
+const fn times(
+    name: &'static str,
+    help: &'static str,
+    value: for<'a> fn(&'a Snapshot) -> Value<'a>,
+) -> MetricDescription {
+    MetricDescription { name, kind: Kind::Histogram, unit: "seconds", labels: &[], help, value }
+}
+
+fn bytes(pages: u64) -> Value<'static> {
+    Value::Count(pages.saturating_mul(PAGE_BYTES))
+}
+
+fn known(value: Option<Value<'static>>) -> Value<'static> {
+    value.unwrap_or(Value::Unknown)
+}
+
+/// All metrics, in the order of the page.
+pub const METRICS: &[MetricDescription] = &[
+    counter("ahead_steer_decisions_total", "decisions", "Read-ahead decisions of the kernel that were received", |s| {
+        Value::Count(s.counts.events)
+    }),
+    counter("ahead_steer_lost_events_total", "events", "Decisions and counts that the observer had no room for", |s| {
+        Value::Count(s.counts.lost_events.max(s.machine.lost_events))
+    }),
+    counter("ahead_steer_files_total", "open files", "Open files of which a decision was seen", |s| {
+        Value::Count(s.counts.files)
+    }),
+    MetricDescription {
+        name: "ahead_steer_acts_total",
+        kind: Kind::Counter,
+        unit: "acts",
+        labels: &["act", "outcome"],
+        help: "Acts by kind and outcome, as in the log",
+        value: |s| {
+            let labels = |act: &'static str, outcome: &'static str| vec![("act", act), ("outcome", outcome)];
+            let all = s.counts.acts.iter();
+            Value::Labelled(all.map(|((act, outcome), count)| (labels(act.name(), outcome.name()), *count)).collect())
+        },
+    },
+    MetricDescription {
+        name: "ahead_steer_refusals_total",
+        kind: Kind::Counter,
+        unit: "refusals",
+        labels: &["reason"],
+        help: "Open files and processes that are left alone, and acts that were not done, by reason",
+        value: |s| {
+            let all = s.counts.refusals.iter();
+            Value::Labelled(all.map(|(why, count)| (vec![("reason", *why)], *count)).collect())
+        },
+    },
+    counter(
+        "ahead_steer_undone_total",
+        "acts",
+        "Windows and fetches that were undone because they did not help",
+        |s| Value::Count(s.counts.undone),
+    ),
+    counter("ahead_steer_fetched_bytes_total", "bytes", "Bytes that were requested ahead of readers", |s| {
+        bytes(s.counts.fetched_pages)
+    }),
+    counter(
+        "ahead_steer_late_fetches_total",
+        "requests",
+        "Requests that were dropped because they had waited too long",
+        |s| Value::Count(s.expired_fetches),
+    ),
+    gauge("ahead_steer_tracked_files", "open files", "Open files that are tracked now", |s| {
+        Value::Gauge(s.tracked as f64)
+    }),
+    gauge("ahead_steer_steered_windows", "open files", "Open files with a changed window now", |s| {
+        Value::Gauge(s.windows as f64)
+    }),
+    gauge("ahead_steer_fetched_files", "open files", "Open files whose pages are fetched ahead now", |s| {
+        Value::Gauge(s.fetching as f64)
+    }),
+    gauge("ahead_steer_own_descriptors", "descriptors", "Own descriptors of fetched files that are open now", |s| {
+        Value::Gauge(s.own_descriptors as f64)
+    }),
+    gauge("ahead_steer_memory_pressure", "0 or 1", "Whether tasks wait for memory", |s| {
+        Value::Gauge(f64::from(u8::from(s.has_pressure)))
+    }),
+    times(
+        "ahead_steer_decision_to_effect_seconds",
+        "Time from a decision of the kernel to the window that follows from it",
+        |s| Value::Times(&s.latency),
+    ),
+    times(
+        "ahead_steer_decision_to_fetch_seconds",
+        "Time from a decision to the end of the requests that follow from it",
+        |s| Value::Times(&s.fetch_latency),
+    ),
+    times("ahead_steer_descriptor_held_seconds", "Time for which a descriptor taken from a process was held", |s| {
+        Value::Times(&s.held)
+    }),
+    times(
+        "ahead_steer_disk_setting_exposed_seconds",
+        "Time for which the window of a disk had another value; an open file that is opened in it inherits that value",
+        |s| Value::Times(&s.exposed),
+    ),
+    counter("ahead_steer_reads_total", "accesses", "Reads and faults; only with --sample-hits", |s| {
+        known(s.machine.reads.map(Value::Count))
+    }),
+    counter(
+        "ahead_steer_hits_total",
+        "accesses",
+        "Accesses that found their pages cached; only with --sample-hits",
+        |s| known(s.machine.hits.map(Value::Count)),
+    ),
+    counter("ahead_steer_locked_total", "waits", "Waits for pages that were already being read", |s| {
+        Value::Count(s.machine.locked)
+    }),
+    counter("ahead_steer_misses_total", "accesses", "Accesses whose page was absent, faults included", |s| {
+        Value::Count(s.machine.misses)
+    }),
+    counter("ahead_steer_faults_total", "accesses", "Accesses to a mapping whose page was absent", |s| {
+        Value::Count(s.machine.faults)
+    }),
+    counter("ahead_steer_markers_total", "accesses", "Accesses to a marked page, which start the next window", |s| {
+        Value::Count(s.machine.markers)
+    }),
+    counter("ahead_steer_waits_total", "waits", "Waits for pages, those after misses included", |s| {
+        Value::Count(s.machine.waits)
+    }),
+    counter("ahead_steer_wait_seconds_total", "seconds", "Time lost in these waits", |s| {
+        Value::Seconds(s.machine.wait_ns as f64 / 1e9)
+    }),
+    counter("ahead_steer_issued_bytes_total", "bytes", "Bytes that read-ahead and misses have read", |s| {
+        bytes(s.machine.issued_pages)
+    }),
+    counter(
+        "ahead_steer_used_bytes_total",
+        "bytes",
+        "Issued bytes that an access touched; only with --sample-hits",
+        |s| known(s.machine.used_pages.map(bytes)),
+    ),
+    counter("ahead_steer_wasted_bytes_total", "bytes", "Issued bytes that were evicted unused", |s| {
+        bytes(s.machine.wasted_pages)
+    }),
+    gauge(
+        "ahead_steer_unread_bytes",
+        "bytes",
+        "Issued bytes that are cached and were not used; only with --sample-hits",
+        |s| known(s.machine.unread_pages.map(|pages| Value::Gauge(pages as f64 * PAGE_BYTES as f64))),
+    ),
+    counter("ahead_steer_thrashed_pages_total", "pages", "Misses of pages that had been issued before", |s| {
+        Value::Count(s.machine.thrashed_pages)
+    }),
+];
+
+/// The table of docs/reference/metrics.md.
+pub fn metrics_reference() -> String {
+    let mut text = String::from("| metric | type | unit | labels | meaning |\n|---|---|---|---|---|\n");
+    for metric in METRICS {
+        let labels: Vec<String> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
+        let (name, kind, unit, help) = (metric.name, metric.kind(), metric.unit, metric.help);
+        // Writing into a String cannot fail.
+        let _ = writeln!(text, "| `{name}` | {kind} | {unit} | {} | {help} |", labels.join(", "));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_follow_the_conventions() {
+        for metric in METRICS {
+            assert!(metric.name.starts_with("ahead_steer_"), "{}", metric.name);
+            assert_eq!(metric.name.ends_with("_total"), metric.kind == Kind::Counter, "{}", metric.name);
+            assert!(metric.kind != Kind::Histogram || metric.name.ends_with("_seconds"), "{}", metric.name);
+            assert!(!metric.help.ends_with('.') && !metric.help.contains(['|', '\n', '\\']), "{}", metric.name);
+        }
+        assert_eq!(metrics_reference().lines().count(), METRICS.len() + 2);
+    }
+}

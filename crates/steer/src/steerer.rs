@@ -1,0 +1,299 @@
+//! The logic: from decisions of the kernel to acts, with everything that has to be remembered to take them back.
+//!
+//! ```text
+//!     decision ─▶ process: rules, kernel thread, permitted? ─▶ open file: same one as before? rules, own advice?
+//!                                                                    │ yes
+//!                    log ◀── act, or why not ◀── world ◀── acts ◀── policy ◀── poll of a fetched reader, tick
+//! ```
+//!
+//! Open files are identified by the address of their `struct file`. An address is reused: an open file of another inode, or one that begins to
+//! read, is a new one. All tables are bounded; what was changed is never dropped from them before it is put back or gone.
+
+mod acts;
+mod file;
+mod policy;
+mod processes;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use policy::Policy;
+
+use crate::counts::{Counts, RateLimit, reason};
+use crate::log::LogEntry;
+use crate::rules::{Limits, Rules, Subject, Verdict};
+use crate::world::World;
+use ahead_model::PAGE_BYTES;
+use ahead_observe::DecisionEvent;
+use ahead_policy::steering::{self, Failure, Progress};
+use file::File;
+use processes::Processes;
+use rustc_hash::FxHashMap;
+use std::time::Duration;
+
+/// An open file that was not steered is dropped after this time without a decision.
+const IDLE_NS: u64 = Duration::from_secs(30).as_nanos() as u64;
+
+/// Interval of the check whether a steered open file without decisions is still open: a check takes some microseconds.
+const CHECK_EVERY_NS: u64 = Duration::from_secs(5).as_nanos() as u64;
+
+/// The policy tracks more open files than the logic, so that it never drops one with a changed window.
+const POLICY_FILES: usize = 2;
+
+/// The logic.
+pub(crate) struct Steerer<P> {
+    policy: P,
+    rules: Rules,
+    dry_run: bool,
+    files: FxHashMap<u64, File>,
+    /// When the position of the reader of an open file is polled next.
+    polls: FxHashMap<u64, u64>,
+    processes: Processes,
+    limit: RateLimit,
+    counts: Counts,
+    entries: Vec<LogEntry>,
+    was_pressed: bool,
+    ticked_ns: u64,
+}
+
+impl<P: Policy> Steerer<P> {
+    /// `policy` is only used to make one with the limits of the rules.
+    pub(crate) fn new(policy: &P, rules: Rules, dry_run: bool) -> Steerer<P> {
+        Steerer {
+            policy: policy.fresh(&policy_limits(&rules.limits)),
+            limit: RateLimit::new(rules.limits.max_acts_per_second),
+            processes: Processes::new(rules.limits.max_files),
+            rules,
+            dry_run,
+            files: FxHashMap::default(),
+            polls: FxHashMap::default(),
+            counts: Counts::default(),
+            entries: Vec::new(),
+            was_pressed: false,
+            ticked_ns: 0,
+        }
+    }
+
+    pub(crate) fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    pub(crate) fn counts_mut(&mut self) -> &mut Counts {
+        &mut self.counts
+    }
+
+    /// The log since the last call.
+    pub(crate) fn take_log(&mut self) -> Vec<LogEntry> {
+        std::mem::take(&mut self.entries)
+    }
+
+    /// Open files with a changed window, and those for which pages are fetched.
+    pub(crate) fn steered(&self) -> (usize, usize) {
+        let count = |is: fn(&File) -> bool| self.files.values().filter(|file| is(file)).count();
+        (count(|file| file.window.is_some()), count(|file| file.fetched.is_some()))
+    }
+
+    /// The number of tracked open files.
+    pub(crate) fn tracked(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Whether [`Self::tick`] has something to do.
+    pub(crate) fn needs_ticks(&self) -> bool {
+        !self.files.is_empty()
+    }
+
+    /// A decision of the kernel.
+    pub(crate) fn decide(&mut self, world: &mut impl World, event: &DecisionEvent) {
+        self.counts.events += 1;
+        let Some(comm) = self.admitted_process(world, event) else { return };
+        if self.files.get(&event.open).is_some_and(|file| file.is_replaced(event)) {
+            self.drop_file(world, event.open);
+        }
+        if !self.files.contains_key(&event.open) && !self.admit(world, event, comm) {
+            return;
+        }
+        let Some(file) = self.files.get_mut(&event.open) else { return };
+        file.update(event);
+        if file.is_left_alone {
+            return;
+        }
+        if event.disk_window_pages == 0 {
+            // Switched off by an administrator, or by a recording that must see every access.
+            self.leave_alone(world, event.open, reason::OFF, None);
+            return;
+        }
+        if file.has_programs_window(event) {
+            file.window = None;
+            self.leave_alone(world, event.open, reason::ADVISED, None);
+            return;
+        }
+        let (waits, wait_ns) = file.new_waits(event);
+        let (target, seen) = (file.target, file.as_seen(event));
+        if waits > 0 {
+            world.waited(target.device, waits, wait_ns, seen.size);
+        }
+        let machine = world.machine(&target);
+        let acts = self.policy.seen(&seen, &machine);
+        self.perform(world, acts, Some(event.time_ns));
+        self.plan_poll(event.open, event.time_ns);
+    }
+
+    /// Starts to track an open file. `false`: the table is full.
+    fn admit(&mut self, world: &mut impl World, event: &DecisionEvent, comm: std::rc::Rc<str>) -> bool {
+        if self.files.len() >= self.rules.limits.max_files && !self.make_room(world) {
+            self.counts.refusal(reason::TABLE);
+            return false;
+        }
+        self.counts.files += 1;
+        let mut file = File::new(event, comm);
+        let mut verdict = Verdict::Steered;
+        if self.rules.needs_places() {
+            let place = world.place(&file.target);
+            let path = place.path.map(|path| path.to_string_lossy().into_owned());
+            let cgroups = self.processes.cgroups(event.pid);
+            let subject = Subject {
+                command: &file.comm,
+                path: path.as_ref().map(|path| path.as_bytes()),
+                mount: place.mount.as_deref(),
+                cgroups,
+            };
+            verdict = self.rules.verdict(&subject);
+            file.path = Some(path);
+        }
+        self.files.insert(event.open, file);
+        if let Verdict::LeftAlone(why) = verdict {
+            self.leave_alone(world, event.open, reason::RULES, Some(why));
+        }
+        true
+    }
+
+    /// Drops the quarter of the open files without a change that was seen least recently. `false`: all are changed.
+    fn make_room(&mut self, world: &mut impl World) -> bool {
+        let unchanged = self.files.iter().filter(|(_, file)| !file.is_steered());
+        let mut idle: Vec<(u64, u64)> = unchanged.map(|(open, file)| (file.seen_ns, *open)).collect();
+        idle.sort_unstable();
+        idle.truncate(self.rules.limits.max_files.div_ceil(4));
+        idle.iter().for_each(|(_, open)| self.drop_file(world, *open));
+        !idle.is_empty()
+    }
+
+    /// Forgets an open file that is gone, or that was not changed.
+    fn drop_file(&mut self, world: &mut impl World, open: u64) {
+        if self.files.remove(&open).is_some_and(|file| file.fetched.is_some()) {
+            world.stop_fetching(open);
+        }
+        self.polls.remove(&open);
+        self.policy.forget(open);
+        world.forget(open);
+    }
+
+    /// When the next poll is due, if any is needed.
+    pub(crate) fn next_poll_ns(&self) -> Option<u64> {
+        self.polls.values().min().copied()
+    }
+
+    fn plan_poll(&mut self, open: u64, from_ns: u64) {
+        match self.policy.poll_after_ns(open).filter(|_| self.files.contains_key(&open)) {
+            Some(after_ns) => drop(self.polls.insert(open, from_ns.saturating_add(after_ns))),
+            None => drop(self.polls.remove(&open)),
+        }
+    }
+
+    /// Polls the positions of the readers that are due.
+    pub(crate) fn poll_readers(&mut self, world: &mut impl World) {
+        let now_ns = world.now_ns();
+        let due: Vec<u64> = self.polls.iter().filter(|(_, at)| **at <= now_ns).map(|(open, _)| *open).collect();
+        for open in due {
+            let Some(file) = self.files.get_mut(&open) else {
+                self.polls.remove(&open);
+                continue;
+            };
+            let target = file.target;
+            let Some(state) = world.state(open, target.inode) else {
+                self.drop_file(world, open);
+                continue;
+            };
+            file.checked_ns = now_ns;
+            if let Some(page) = file::prev_page(state.readahead.prev_pos) {
+                let progress = Progress { open, at_ns: now_ns, page, waits: world.waits(open) };
+                let machine = world.machine(&target);
+                let acts = self.policy.progress(&progress, &machine);
+                self.perform(world, acts, Some(now_ns));
+            }
+            self.plan_poll(open, now_ns);
+        }
+        for (open, why) in world.failed_fetches() {
+            self.fetch_failed(world, open, why);
+        }
+    }
+
+    /// Four times per second while open files are tracked: pressure, effects, closed files.
+    pub(crate) fn tick(&mut self, world: &mut impl World) {
+        let now_ns = world.now_ns();
+        let machine = world.machine_overall();
+        let pressure_begins = machine.pressure && !std::mem::replace(&mut self.was_pressed, machine.pressure);
+        if !pressure_begins && now_ns < self.ticked_ns + Duration::from_secs(1).as_nanos() as u64 {
+            return;
+        }
+        self.ticked_ns = now_ns;
+        let acts = self.policy.tick(now_ns, &machine);
+        self.perform(world, acts, Some(now_ns));
+        let opens: Vec<u64> = self.files.keys().copied().collect();
+        for open in opens {
+            self.plan_poll(open, now_ns);
+            self.log_progress(world, open, now_ns);
+            self.check_file(world, open, now_ns);
+        }
+        self.processes.drop_idle(now_ns);
+    }
+
+    /// Drops an open file that is closed, or that had no decision for a long time and was not changed.
+    fn check_file(&mut self, world: &mut impl World, open: u64, now_ns: u64) {
+        let Some(file) = self.files.get_mut(&open) else { return };
+        let is_idle = now_ns > file.seen_ns.max(file.checked_ns) + CHECK_EVERY_NS;
+        if !file.is_steered() {
+            if now_ns > file.seen_ns + IDLE_NS {
+                self.drop_file(world, open);
+            }
+        } else if is_idle {
+            file.checked_ns = now_ns;
+            let inode = file.target.inode;
+            if world.state(open, inode).is_none() {
+                self.drop_file(world, open);
+            }
+        }
+    }
+
+    /// Puts everything back, and begins again with other rules.
+    pub(crate) fn reload(&mut self, world: &mut impl World, rules: Rules) {
+        self.put_back(world, "the rules were read again");
+        let counts = std::mem::take(&mut self.counts);
+        let entries = std::mem::take(&mut self.entries);
+        *self = Steerer { counts, entries, ..Steerer::new(&self.policy, rules, self.dry_run) };
+    }
+
+    /// No more acts on an open file.
+    fn leave_alone(&mut self, world: &mut impl World, open: u64, why: &'static str, detail: Option<String>) {
+        self.counts.refusal(why);
+        self.policy.undone(open, Failure::Refused);
+        self.polls.remove(&open);
+        world.set_quiet(open, true);
+        if let Some(file) = self.files.get_mut(&open) {
+            file.is_left_alone = true;
+            if file.fetched.take().is_some() {
+                world.stop_fetching(open);
+            }
+        }
+        self.log_left_alone(world, open, detail.unwrap_or_else(|| why.to_owned()));
+    }
+}
+
+/// The limits of the rules as the policy has them.
+fn policy_limits(limits: &Limits) -> steering::Limits {
+    steering::Limits {
+        max_window_pages: limits.max_window_bytes / PAGE_BYTES,
+        min_window_pages: (limits.min_window_bytes / PAGE_BYTES).max(1),
+        memory_share: limits.memory_share,
+        max_files: limits.max_files * POLICY_FILES,
+    }
+}

@@ -1,0 +1,134 @@
+//! The processes whose decisions were seen: who they are, and whether they are left alone.
+
+use super::Steerer;
+use super::policy::Policy;
+use crate::counts::reason;
+use crate::log::{LogEntry, LoggedAct, Outcome};
+use crate::rules::{Subject, Verdict};
+use crate::world::{Process, World};
+use ahead_observe::DecisionEvent;
+use rustc_hash::FxHashMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// A process number may belong to another process after this time: then it is looked up again.
+const VALID_NS: u64 = Duration::from_secs(1).as_nanos() as u64;
+
+/// A process without decisions is dropped after this time.
+const IDLE_NS: u64 = Duration::from_secs(60).as_nanos() as u64;
+
+/// A process.
+#[derive(Debug)]
+struct Known {
+    process: Process,
+    is_left_alone: bool,
+    looked_up_ns: u64,
+    seen_ns: u64,
+}
+
+/// Processes by their number; bounded.
+#[derive(Debug)]
+pub(super) struct Processes {
+    known: FxHashMap<u32, Known>,
+    most: usize,
+}
+
+impl Processes {
+    pub(super) fn new(most: usize) -> Processes {
+        Processes { known: FxHashMap::default(), most }
+    }
+
+    /// The control groups of a process that was looked up.
+    pub(super) fn cgroups(&self, pid: u32) -> &[String] {
+        self.known.get(&pid).map_or(&[], |known| &known.process.cgroups)
+    }
+
+    pub(super) fn leave_alone(&mut self, pid: u32) {
+        if let Some(known) = self.known.get_mut(&pid) {
+            known.is_left_alone = true;
+        }
+    }
+
+    pub(super) fn drop_idle(&mut self, now_ns: u64) {
+        self.known.retain(|_, known| now_ns < known.seen_ns + IDLE_NS);
+    }
+}
+
+impl<P: Policy> Steerer<P> {
+    /// The name of the process of a decision, if it may be steered.
+    pub(super) fn admitted_process(&mut self, world: &mut impl World, event: &DecisionEvent) -> Option<Rc<str>> {
+        let now_ns = event.time_ns;
+        if let Some(known) = self.processes.known.get_mut(&event.pid) {
+            known.seen_ns = now_ns;
+            if now_ns < known.looked_up_ns + VALID_NS {
+                return (!known.is_left_alone).then(|| known.process.comm.clone());
+            }
+        }
+        let Some(process) = world.process(event.pid) else {
+            self.processes.known.remove(&event.pid);
+            return None;
+        };
+        if let Some(known) = self.processes.known.get_mut(&event.pid)
+            && known.process.start_ticks == process.start_ticks
+            && known.process.comm == process.comm
+        {
+            known.looked_up_ns = now_ns;
+            return (!known.is_left_alone).then(|| known.process.comm.clone());
+        }
+        self.meet(world, event, process)
+    }
+
+    /// A process that was not known, or has another program now.
+    fn meet(&mut self, world: &mut impl World, event: &DecisionEvent, process: Process) -> Option<Rc<str>> {
+        let refusal = self.process_refusal(&process);
+        let comm = process.comm.clone();
+        if self.processes.known.len() >= self.processes.most {
+            // Looked up again when they are seen again.
+            self.processes.known.clear();
+        }
+        let (looked_up_ns, seen_ns) = (event.time_ns, event.time_ns);
+        let known = Known { process, is_left_alone: refusal.is_some(), looked_up_ns, seen_ns };
+        self.processes.known.insert(event.pid, known);
+        let Some((why, detail)) = refusal else { return Some(comm) };
+        self.counts.refusal(why);
+        // Programs that the rules exclude are many, and expected.
+        if why != reason::KERNEL_THREAD {
+            self.log_process(world, event.pid, &comm, detail);
+        }
+        None
+    }
+
+    /// Why no open file of this process is steered, whatever its path.
+    fn process_refusal(&self, process: &Process) -> Option<(&'static str, String)> {
+        if process.is_kernel_thread {
+            return Some((reason::KERNEL_THREAD, reason::KERNEL_THREAD.into()));
+        }
+        if self.rules.needs_places() {
+            return None;
+        }
+        let subject = Subject { command: &process.comm, path: None, mount: None, cgroups: &process.cgroups };
+        match self.rules.verdict(&subject) {
+            Verdict::Steered => None,
+            Verdict::LeftAlone(why) => Some((reason::RULES, why)),
+        }
+    }
+
+    pub(super) fn log_process(&mut self, world: &mut impl World, pid: u32, comm: &str, reason: String) {
+        self.entries.push(LogEntry {
+            time_ms: world.wall_ms(),
+            pid,
+            comm: comm.to_owned(),
+            descriptor: None,
+            path: None,
+            class: ahead_policy::steering::Class::Unknown.name().into(),
+            act: LoggedAct::None,
+            outcome: Outcome::Refused,
+            pages: None,
+            before_pages: None,
+            reason,
+            effect: None,
+            latency_us: None,
+            dry_run: self.dry_run,
+        });
+    }
+}

@@ -1,0 +1,106 @@
+//! The seam between the logic and the slow world: open files of other processes, disks, memory, the observer.
+//!
+//! ```text
+//!     Steerer ──▶ World ◀── Kernel (kernel.rs): BPF, pidfd, sysfs, workers
+//!                       ◀── a fake in tests
+//! ```
+
+use ahead_model::DeviceNumber;
+use ahead_observe::OpenState;
+use ahead_policy::steering::Machine;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+/// An open file of a process, as a decision names it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub pid: u32,
+    /// A descriptor for it; `None`: only a mapping remains.
+    pub descriptor: Option<u32>,
+    /// Address of the open file.
+    pub open: u64,
+    /// Address of the inode.
+    pub inode: u64,
+    pub inode_number: u64,
+    pub device: DeviceNumber,
+    pub mapping: Option<Mapped>,
+}
+
+/// A mapping of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mapped {
+    pub first_page: u64,
+    pub end_page: u64,
+    /// Address of the first page.
+    pub address: u64,
+}
+
+/// What is known of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Process {
+    pub start_ticks: u64,
+    pub comm: Rc<str>,
+    pub cgroups: Vec<String>,
+    pub is_kernel_thread: bool,
+}
+
+/// Where a file lies.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub path: Option<PathBuf>,
+    pub mount: Option<Vec<u8>>,
+}
+
+/// Why an act was not done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NotDone {
+    /// The process or the open file is gone, or the descriptor belongs to another one.
+    Gone,
+    /// Its window is not the expected one, or it has advice: the program's own advice counts.
+    Advised,
+    /// The process may not be touched.
+    Forbidden(String),
+    /// It is not possible for this open file.
+    Impossible(&'static str),
+    /// Too many requests.
+    Busy,
+    /// A system call failed.
+    Failed(String),
+}
+
+/// Everything outside of the logic.
+pub(crate) trait World {
+    /// CLOCK_MONOTONIC, as in events.
+    fn now_ns(&self) -> u64;
+    /// Milliseconds since 1970.
+    fn wall_ms(&self) -> u64;
+    /// `None`: it has ended.
+    fn process(&mut self, pid: u32) -> Option<Process>;
+    fn place(&mut self, target: &Target) -> Place;
+    /// Memory and disk for an act on this open file.
+    fn machine(&mut self, target: &Target) -> Machine;
+    /// Memory of the whole machine.
+    fn machine_overall(&mut self) -> Machine;
+    /// Readers of a disk have waited: it is as fast as that.
+    fn waited(&mut self, device: DeviceNumber, waits: u64, wait_ns: u64, pages: u64);
+    /// Sets the window of an open file, if it has the expected window and no advice.
+    fn set_window(&mut self, target: &Target, expected_pages: u64, pages: u64) -> Result<(), NotDone>;
+    /// Starts to fetch pages; returns before they arrive. A failure is reported by [`World::failed_fetches`].
+    fn fetch(&mut self, target: &Target, ranges: &[Range<u64>], decided_ns: u64) -> Result<(), NotDone>;
+    /// Gives up our own descriptor of this file.
+    fn stop_fetching(&mut self, open: u64);
+    /// Fetches that have failed since the last call, by open file.
+    fn failed_fetches(&mut self) -> Vec<(u64, NotDone)>;
+    /// `None`: it was closed.
+    fn state(&mut self, open: u64, inode: u64) -> Option<OpenState>;
+    /// Number and sum of the waits of the readers of an open file so far, nanoseconds. `None`: not known.
+    fn waits(&mut self, open: u64) -> Option<(u64, u64)>;
+    /// A process and descriptor for each open file.
+    fn holders(&mut self) -> HashMap<u64, (u32, u32)>;
+    /// The observer keeps usual decisions of this open file to itself.
+    fn set_quiet(&mut self, open: u64, quiet: bool);
+    /// The observer forgets this open file, and looks for its descriptor again at the next decision.
+    fn forget(&mut self, open: u64);
+}
