@@ -40,6 +40,8 @@ complete -c ahead -n "__fish_ahead_needs_command" -f -a "pack" -d 'Move the reco
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "boot" -d 'Make the machine start faster: observe boots, and prefetch what they read'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "restore" -d 'Undo what an ahead that was killed left behind'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "generate" -d 'A command of the laboratory (ahead-lab)'
+complete -c ahead -n "__fish_ahead_needs_command" -f -a "top" -d 'Show the read-ahead of running programs: windows, patterns, hits, misses, waste'
+complete -c ahead -n "__fish_ahead_needs_command" -f -a "steer" -d 'Steer the read-ahead of running programs: windows of single open files, fetches ahead'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "bench" -d 'Run jobs with real I/O, under the kernel\'s read-ahead or any policy'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "disk" -d 'Emulate a slow disk: a real block device whose reads take the time of a model'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "papers" -d 'Compare what papers say about read-ahead with the results here'
@@ -208,6 +210,41 @@ complete -c ahead -n "__fish_ahead_using_subcommand restore" -l json -d 'Print w
 complete -c ahead -n "__fish_ahead_using_subcommand restore" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand restore" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand generate" -s V -l version -d 'Print version'
+complete -c ahead -n "__fish_ahead_using_subcommand top" -l interval -d 'Count accesses, waits and waste in intervals of this length [default without --once: 1s]' -r
+complete -c ahead -n "__fish_ahead_using_subcommand top" -l sort -d 'Order of the files, the largest number first [default: wait, without counts cached]' -r -f -a "pid\t''
+comm\t''
+pattern\t''
+window\t''
+rate\t''
+hits\t''
+locked\t''
+misses\t''
+wait\t''
+issued\t''
+wasted\t''
+amplification\t''
+cached\t''
+size\t''"
+complete -c ahead -n "__fish_ahead_using_subcommand top" -l pid -d 'Only this process; several times: any of them' -r
+complete -c ahead -n "__fish_ahead_using_subcommand top" -l path -l file -d 'Only files with such a path, as in \'/srv/**/*.db\' or \'*.db\'; several times: any of them' -r
+complete -c ahead -n "__fish_ahead_using_subcommand top" -l mount -d 'Only files of the file system that this path lies on' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand top" -l cgroup -d 'Only processes of this control group and of those below it' -r
+complete -c ahead -n "__fish_ahead_using_subcommand top" -l limit -d 'Print at most this number of files' -r
+complete -c ahead -n "__fish_ahead_using_subcommand top" -l count -d 'End after this number of intervals' -r
+complete -c ahead -n "__fish_ahead_using_subcommand top" -l explain -d 'Say in words what the kernel does with each open file of this process, why, and what would be better' -r
+complete -c ahead -n "__fish_ahead_using_subcommand top" -l once -d 'Print the open files once and end: their states, and with --interval what is counted in that time'
+complete -c ahead -n "__fish_ahead_using_subcommand top" -l json -d 'Print JSON (see docs/reference/json.md): with --once one list, otherwise one line for each interval'
+complete -c ahead -n "__fish_ahead_using_subcommand top" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c ahead -n "__fish_ahead_using_subcommand top" -s V -l version -d 'Print version'
+complete -c ahead -n "__fish_ahead_using_subcommand steer" -l rules -d 'Which programs and files are steered, and how far: a file in TOML (see docs/reference/rules.md)' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand steer" -l duration -d 'End after this time' -r
+complete -c ahead -n "__fish_ahead_using_subcommand steer" -l metrics -d 'Publish metrics for Prometheus in this file, which is replaced each second, or on a Unix socket (unix: alone is /run/ahead/steer.sock)' -r
+complete -c ahead -n "__fish_ahead_using_subcommand steer" -l sample-hits -d 'Count accesses to cached pages, too, in one of N blocks of 64 pages; a BPF program then runs at each access' -r
+complete -c ahead -n "__fish_ahead_using_subcommand steer" -l max-window -d 'Largest window, as in 4M; the rules may have a smaller one [default: 16M]' -r
+complete -c ahead -n "__fish_ahead_using_subcommand steer" -l dry-run -d 'Change nothing: print what would be done, and why'
+complete -c ahead -n "__fish_ahead_using_subcommand steer" -l json -d 'Print one JSON object for each act, and a summary at the end (see docs/reference/json.md)'
+complete -c ahead -n "__fish_ahead_using_subcommand steer" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c ahead -n "__fish_ahead_using_subcommand steer" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand bench" -l policy -d 'The read-ahead: kernel, or a policy, in which n stands for each of --pages; or direct, which reads the files past the page cache and gives the throughput of the disk. The others are compared with the first (may be repeated)' -r
 complete -c ahead -n "__fish_ahead_using_subcommand bench" -l directory -d 'Directory of the files' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand bench" -l size -d 'Length of a file [default: 100M for mmapit, 200M for bonnie, 512M for random, else 128M]' -r
@@ -381,27 +418,29 @@ complete -c ahead -n "__fish_ahead_using_subcommand tune" -s v -l verbose -d 'Pr
 complete -c ahead -n "__fish_ahead_using_subcommand tune" -l json -d 'Print JSON instead of a table (see docs/reference/json.md)'
 complete -c ahead -n "__fish_ahead_using_subcommand tune" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand tune" -s V -l version -d 'Print version'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "record" -d 'Observe what a program reads and keep it as a profile'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "run" -d 'Start a program with the files it will read already on their way into memory'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "replay" -d 'Prefetch the pages of a profile or a list, without starting a program'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "list" -d 'List the profiles that `ahead run` finds by itself'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "forget" -d 'Remove profiles from the place where `ahead run` finds them'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "show" -d 'Show what a profile holds'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "check" -d 'Compare a profile with the files that are there now'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "import" -d 'Make a profile of a list: of paths, of ureadahead or readahead-list, or of patterns'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "export" -d 'Write the files of a profile as a list: for `ahead replay -`, ureadahead or readahead-list'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "compare" -d 'Measure a command cold, with ahead, and warm'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "pack" -d 'Move the recorded blocks of files together on a rotating disk (ext4)'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "boot" -d 'Make the machine start faster: observe boots, and prefetch what they read'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "restore" -d 'Undo what an ahead that was killed left behind'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "generate" -d 'A command of the laboratory (ahead-lab)'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "bench" -d 'Run jobs with real I/O, under the kernel\'s read-ahead or any policy'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "disk" -d 'Emulate a slow disk: a real block device whose reads take the time of a model'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "papers" -d 'Compare what papers say about read-ahead with the results here'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "probe" -d 'Find out what a disk and a kernel really do: windows, block size, access time, bandwidth'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "sim" -d 'Run read-ahead policies over workloads in a simulated machine'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "tune" -d 'Find the read-ahead window that serves a disk best, set it, and keep it'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate bench disk papers probe sim tune help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate top steer bench disk papers probe sim tune help" -f -a "record" -d 'Observe what a program reads and keep it as a profile'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate top steer bench disk papers probe sim tune help" -f -a "run" -d 'Start a program with the files it will read already on their way into memory'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate top steer bench disk papers probe sim tune help" -f -a "replay" -d 'Prefetch the pages of a profile or a list, without starting a program'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate top steer bench disk papers probe sim tune help" -f -a "list" -d 'List the profiles that `ahead run` finds by itself'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate top steer bench disk papers probe sim tune help" -f -a "forget" -d 'Remove profiles from the place where `ahead run` finds them'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate top steer bench disk papers probe sim tune help" -f -a "show" -d 'Show what a profile holds'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate top steer bench disk papers probe sim tune help" -f -a "check" -d 'Compare a profile with the files that are there now'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate top steer bench disk papers probe sim tune help" -f -a "import" -d 'Make a profile of a list: of paths, of ureadahead or readahead-list, or of patterns'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate top steer bench disk papers probe sim tune help" -f -a "export" -d 'Write the files of a profile as a list: for `ahead replay -`, ureadahead or readahead-list'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate top steer bench disk papers probe sim tune help" -f -a "compare" -d 'Measure a command cold, with ahead, and warm'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate top steer bench disk papers probe sim tune help" -f -a "pack" -d 'Move the recorded blocks of files together on a rotating disk (ext4)'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate top steer bench disk papers probe sim tune help" -f -a "boot" -d 'Make the machine start faster: observe boots, and prefetch what they read'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate top steer bench disk papers probe sim tune help" -f -a "restore" -d 'Undo what an ahead that was killed left behind'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate top steer bench disk papers probe sim tune help" -f -a "generate" -d 'A command of the laboratory (ahead-lab)'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate top steer bench disk papers probe sim tune help" -f -a "top" -d 'Show the read-ahead of running programs: windows, patterns, hits, misses, waste'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate top steer bench disk papers probe sim tune help" -f -a "steer" -d 'Steer the read-ahead of running programs: windows of single open files, fetches ahead'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate top steer bench disk papers probe sim tune help" -f -a "bench" -d 'Run jobs with real I/O, under the kernel\'s read-ahead or any policy'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate top steer bench disk papers probe sim tune help" -f -a "disk" -d 'Emulate a slow disk: a real block device whose reads take the time of a model'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate top steer bench disk papers probe sim tune help" -f -a "papers" -d 'Compare what papers say about read-ahead with the results here'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate top steer bench disk papers probe sim tune help" -f -a "probe" -d 'Find out what a disk and a kernel really do: windows, block size, access time, bandwidth'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate top steer bench disk papers probe sim tune help" -f -a "sim" -d 'Run read-ahead policies over workloads in a simulated machine'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate top steer bench disk papers probe sim tune help" -f -a "tune" -d 'Find the read-ahead window that serves a disk best, set it, and keep it'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare pack boot restore generate top steer bench disk papers probe sim tune help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from boot" -f -a "install" -d 'Install and enable the units of systemd'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from boot" -f -a "status" -d 'Show whether boots are observed and replayed, and what the last replay did'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from boot" -f -a "record" -d 'Record the next boot, without replay, in place of the earlier recordings'

@@ -41,9 +41,9 @@ pub enum Command {
     Compare(compare::Compare),
     Pack(pack::Pack),
     Boot(boot::Boot),
-    /// Show the read-ahead of running programs: window, pattern, hits, misses and waste of each open file
+    /// Show the read-ahead of running programs: windows, patterns, hits, misses, waste
     Top(PassedOn),
-    /// Steer the read-ahead of running programs: set the window of single open files, fetch ahead
+    /// Steer the read-ahead of running programs: windows of single open files, fetches ahead
     Steer(PassedOn),
     Tune(Box<tune::Tune>),
     Restore(restore::Restore),

@@ -1,6 +1,6 @@
 //! The command line of `ahead-steer`.
 
-use crate::top;
+use crate::{steer, top};
 use ahead_cli::programs::name_as_typed;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
@@ -19,6 +19,7 @@ pub struct Cli {
 #[allow(missing_docs)]
 pub enum Command {
     Top(top::Top),
+    Steer(steer::Steer),
     /// Undo the changes of a killed process; the guardian of this program runs it.
     #[command(hide = true)]
     Restore(ahead_cli::restore::Restore),
@@ -37,6 +38,7 @@ impl Command {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Command::Top(command) => command.run(),
+            Command::Steer(command) => command.run(),
             Command::Restore(command) => command.run(),
         }
     }

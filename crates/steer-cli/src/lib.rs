@@ -6,6 +6,7 @@
 //! This crate is a library, too: man pages and completions are made from its definition of the command line.
 
 mod cli;
+mod steer;
 mod top;
 
 pub use cli::{Cli, Command};

@@ -92,7 +92,9 @@ fn random(decided: &[Decided]) -> Pattern {
 
 fn by_state(window: &Window, file_pages: u64) -> Pattern {
     let Some(previous) = window.previous_page else { return Pattern::Unknown };
-    let is_in_window = window.pages > 0 && (window.start..=window.end()).contains(&(previous + 1));
+    // The marker starts the next window before the reader has come to the end of the last one.
+    let first = window.start.saturating_sub(u64::from(window.pages.max(window.limit_pages)));
+    let is_in_window = window.pages > 0 && (first..=window.end()).contains(&(previous + 1));
     let is_at_end = previous.saturating_add(1) >= file_pages && window.end() >= file_pages;
     match is_in_window {
         true if is_at_end && window.pages > 0 => Pattern::OnceOnly,
@@ -156,10 +158,9 @@ mod tests {
             ..Window::default()
         };
         let at = |previous_page| pattern(Some(&Window { previous_page, ..stream }), None, 1000);
-        assert_eq!(
-            (at(Some(70)), at(Some(700)), at(None)),
-            (Pattern::Sequential, Pattern::RandomRead, Pattern::Unknown)
-        );
+        assert_eq!([70, 40, 95].map(|page| at(Some(page))), [Pattern::Sequential; 3]);
+        assert_eq!([700, 10].map(|page| at(Some(page))), [Pattern::RandomRead; 2]);
+        assert_eq!(at(None), Pattern::Unknown);
         let read = Window { start: 68, previous_page: Some(99), ..stream };
         assert_eq!(pattern(Some(&read), None, 100), Pattern::OnceOnly);
         assert_eq!(pattern(Some(&Window { is_random: true, ..stream }), None, 1000), Pattern::Advised);

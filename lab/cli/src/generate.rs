@@ -42,15 +42,17 @@ impl Generate {
 /// Position of the laboratory's commands in help: after those of `ahead`.
 const LABORATORY_PLACE: usize = 100;
 
-/// Position of `tune`: as in the definition of `ahead`, before `restore`.
-const TUNE_PLACE: usize = 7;
-
-/// The command line of `ahead` with the full definitions of the laboratory's commands.
+/// The command line of `ahead` with the full definitions of the commands that other programs have.
 pub fn complete_command(laboratory: &clap::Command) -> clap::Command {
     let mut whole = ahead_cli::cli::Cli::command();
-    for (index, command) in laboratory.get_subcommands().filter(|command| !command.is_hide_set()).enumerate() {
-        // Both programs have `tune`.
-        let place = if command.get_name() == "tune" { TUNE_PLACE } else { LABORATORY_PLACE + index };
+    let steering = ahead_steer_cli::Cli::command();
+    let others = steering.get_subcommands().chain(laboratory.get_subcommands());
+    for (index, command) in others.filter(|command| !command.is_hide_set()).enumerate() {
+        let place = match whole.find_subcommand(command.get_name()) {
+            // In the list of `ahead`, too.
+            Some(listed) if !listed.is_hide_set() => listed.get_display_order(),
+            _ => LABORATORY_PLACE + index,
+        };
         let definition = command.clone().display_order(place);
         whole = whole.mut_subcommand(command.get_name(), |_| definition);
     }

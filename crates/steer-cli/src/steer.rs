@@ -1,0 +1,83 @@
+//! `ahead steer`: the read-ahead of running programs, set by what they do.
+
+use ahead_model::quantity::{parse_size_with_unit, parse_time};
+use ahead_steer::{MetricsPlace, Rules, Settings};
+use clap::Args;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Steer the read-ahead of running programs: windows of single open files, fetches ahead
+///
+/// Watches the decisions of the kernel's read-ahead, finds the pattern of each open file, and acts where readers wait or most of what is read
+/// is not used: sets the window of that open file alone, or fetches pages that the kernel does not expect. What does not help is undone.
+/// Programs that give their own advice are left alone. Runs until a signal; SIGTERM and Ctrl-C put everything back, SIGHUP reads the rules
+/// again. No program runs at an access to cached pages, except with --sample-hits. Needs root.
+#[derive(Debug, Args)]
+pub struct Steer {
+    /// Which programs and files are steered, and how far: a file in TOML (see docs/reference/rules.md)
+    #[arg(long, value_name = "FILE")]
+    rules: Option<PathBuf>,
+    /// Change nothing: print what would be done, and why
+    #[arg(long)]
+    dry_run: bool,
+    /// End after this time
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    duration: Option<Duration>,
+    /// Print one JSON object for each act, and a summary at the end (see docs/reference/json.md)
+    #[arg(long)]
+    json: bool,
+    /// Publish metrics for Prometheus in this file, which is replaced each second, or on a Unix socket (unix: alone is /run/ahead/steer.sock)
+    #[arg(long, value_name = "FILE|unix:SOCKET")]
+    metrics: Option<MetricsPlace>,
+    /// Count accesses to cached pages, too, in one of N blocks of 64 pages; a BPF program then runs at each access
+    #[arg(long, value_name = "N")]
+    sample_hits: Option<NonZeroU32>,
+    /// Largest window, as in 4M; the rules may have a smaller one [default: 16M]
+    #[arg(long, value_name = "SIZE", value_parser = parse_window)]
+    max_window: Option<u64>,
+}
+
+/// A window has at least a page, and at most as many as the kernel's counter in `struct file_ra_state` holds with room to double: 1 GiB.
+const WINDOWS: std::ops::RangeInclusive<u64> = 4096..=1 << 30;
+
+fn parse_window(text: &str) -> Result<u64, String> {
+    let bytes = parse_size_with_unit(text)?;
+    let is_window = WINDOWS.contains(&bytes) && bytes % 4096 == 0;
+    is_window.then_some(bytes).ok_or_else(|| format!("{text:?} is not a window; write a multiple of 4K up to 1G"))
+}
+
+impl Steer {
+    /// Runs the command.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let _settings = self.settings()?;
+        anyhow::bail!("not connected")
+    }
+
+    fn settings(&self) -> anyhow::Result<Settings> {
+        let rules = self.rules.as_deref().map(Rules::load).transpose()?;
+        Ok(Settings {
+            rules: rules.unwrap_or_default(),
+            rules_file: self.rules.clone(),
+            max_window_bytes: self.max_window,
+            dry_run: self.dry_run,
+            duration: self.duration,
+            metrics: self.metrics.clone(),
+            sample_hits: self.sample_hits,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn window_is_whole_pages_with_a_unit() {
+        assert_eq!(parse_window("4M"), Ok(4 << 20));
+        for wrong in ["4096", "0", "6K", "2K", "2G", "-4K", "x"] {
+            assert!(parse_window(wrong).is_err(), "{wrong}");
+        }
+    }
+}
