@@ -121,7 +121,7 @@ mod tests {
             "# TYPE ahead_steer_tracked_files gauge",
             "# TYPE ahead_steer_decision_to_effect_seconds histogram",
             "ahead_steer_decision_to_effect_seconds_count 2",
-            "ahead_steer_decision_to_effect_seconds_bucket{le=\"0.00005\"} 1",
+            "ahead_steer_decision_to_effect_seconds_bucket{le=\"5e-05\"} 1",
             "ahead_steer_decision_to_effect_seconds_bucket{le=\"+Inf\"} 2",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");

@@ -94,8 +94,8 @@ impl Lane {
     pub(super) fn put(self: &Arc<Lane>, work: Work) -> Result<(), Work> {
         let mut state = locked(&self.state);
         // A close frees something: it is never refused for the length of the queue.
-        let is_read = matches!(work, Work::Read { .. });
-        if is_read && state.waiting.len() >= MOST_WAITING {
+        let is_read = |work: &&Work| matches!(work, Work::Read { .. });
+        if is_read(&&work) && state.waiting.iter().filter(is_read).count() >= MOST_WAITING {
             return Err(work);
         }
         if state.idle_workers <= state.waiting.len() && state.workers < MOST_WORKERS && self.start_worker() {

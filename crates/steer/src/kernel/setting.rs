@@ -123,7 +123,8 @@ mod tests {
         }
 
         fn value(&self) -> String {
-            fs::read_to_string(self.home.path().join("read_ahead_kb")).unwrap().trim().to_owned()
+            let text = fs::read_to_string(self.home.path().join("read_ahead_kb")).unwrap();
+            text.lines().next().unwrap().to_owned()
         }
 
         fn note(&self) -> String {

@@ -34,14 +34,16 @@ impl OpenSetting {
         let length = self.file.read_at(&mut text, 0);
         let length = length.map_err(|e| Error::io(format!("read {}", self.path.display()), e))?;
         let text = String::from_utf8_lossy(&text[..length]);
-        text.trim().parse().map_err(|_| Error::Parse { path: self.path.clone(), text: text.into_owned() })
+        let line = text.lines().next().unwrap_or_default();
+        line.trim().parse().map_err(|_| Error::Parse { path: self.path.clone(), text: text.into_owned() })
     }
 
     /// Sets the value. The kernel rounds it down to whole pages.
     pub fn write_kb(&self, kb: u64) -> Result<()> {
-        let text = kb.to_string();
+        // With a line end, as the kernel writes it: in a file of a test, what is left of a longer value follows on another line.
+        let text = format!("{kb}\n");
         let written = self.file.write_all_at(text.as_bytes(), 0);
-        written.map_err(|e| Error::io(format!("write {text:?} to {}", self.path.display()), e))
+        written.map_err(|e| Error::io(format!("write {kb} to {}", self.path.display()), e))
     }
 }
 
@@ -57,7 +59,7 @@ mod tests {
         assert!(OpenSetting::open(&path).is_err());
         fs::write(&path, "128\n").unwrap();
         let setting = OpenSetting::open(&path).unwrap();
-        for kb in [4096, 8192] {
+        for kb in [4096, 128, 8192] {
             setting.write_kb(kb).unwrap();
             assert_eq!(setting.read_kb().unwrap(), kb);
         }
