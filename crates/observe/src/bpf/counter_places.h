@@ -69,8 +69,13 @@ struct {
 	__type(value, struct place_scratch);
 } place_scratch SEC(".maps");
 
+static __always_inline struct place_scratch *scratch_here(void)
+{
+	u32 key = 0;
+	return bpf_map_lookup_elem(&place_scratch, &key);
+}
+
 struct mapping_search {
-	struct place_scratch *scratch;
 	struct mm_struct *memory;
 	struct file *open;
 	u64 page;
@@ -78,12 +83,14 @@ struct mapping_search {
 	struct vm_area_struct___mapped *found;
 };
 
-static long mapping_step(u64 step, struct mapping_search *search)
+/* Not static, as take_word in access.h: the verifier checks it once, and not each step of the search. */
+__noinline int visit_mapping(struct mapping_search *search)
 {
-	if (!search->waiting)
+	struct place_scratch *scratch = scratch_here();
+	if (!search || !scratch || !search->waiting)
 		return 1;
 	search->waiting--;
-	struct rb_node *node = search->scratch->waiting[search->waiting & (NODES_WAITING - 1)];
+	struct rb_node *node = scratch->waiting[search->waiting & (NODES_WAITING - 1)];
 	struct vm_area_struct___mapped *area = (void *)node - bpf_core_field_offset(struct vm_area_struct___mapped, shared.rb);
 	if (!node || BPF_CORE_READ(area, shared.rb_subtree_last) < search->page)
 		return 0;
@@ -94,34 +101,39 @@ static long mapping_step(u64 step, struct mapping_search *search)
 		search->found = area;
 		return 1;
 	}
-	search->scratch->waiting[search->waiting++ & (NODES_WAITING - 1)] = BPF_CORE_READ(node, rb_left);
+	scratch->waiting[search->waiting++ & (NODES_WAITING - 1)] = BPF_CORE_READ(node, rb_left);
 	if (first <= search->page)
-		search->scratch->waiting[search->waiting++ & (NODES_WAITING - 1)] = BPF_CORE_READ(node, rb_right);
+		scratch->waiting[search->waiting++ & (NODES_WAITING - 1)] = BPF_CORE_READ(node, rb_right);
 	return 0;
+}
+
+static long mapping_step(u64 step, struct mapping_search *search)
+{
+	return visit_mapping(search) != 0;
 }
 
 static __always_inline void find_mapping(struct counter_event *event, struct inode *inode, struct file *open)
 {
-	u32 key = 0;
+	struct place_scratch *scratch = scratch_here();
 	struct task_struct___memory *task = (void *)bpf_get_current_task();
 	struct address_space___mapped *mapped = (void *)BPF_CORE_READ(inode, i_mapping);
 	struct mapping_search search = {
-		.scratch = bpf_map_lookup_elem(&place_scratch, &key),
 		.memory = BPF_CORE_READ(task, mm),
 		.open = open,
 		.page = event->page,
 		.waiting = 1,
 	};
-	if (!search.scratch)
+	if (!scratch)
 		return;
-	search.scratch->waiting[0] = BPF_CORE_READ(mapped, i_mmap.rb_root.rb_node);
+	scratch->waiting[0] = BPF_CORE_READ(mapped, i_mmap.rb_root.rb_node);
 	bpf_loop(NODES_MOST, mapping_step, &search, 0);
-	if (!search.found)
+	struct vm_area_struct___mapped *found = search.found;
+	if (!found)
 		return;
-	u64 start = BPF_CORE_READ(search.found, vm_start), flags = BPF_CORE_READ(search.found, vm_flags);
+	u64 start = BPF_CORE_READ(found, vm_start), flags = BPF_CORE_READ(found, vm_flags);
 	event->mapping_address = start;
-	event->mapping_first = BPF_CORE_READ(search.found, vm_pgoff);
-	event->mapping_end = event->mapping_first + ((BPF_CORE_READ(search.found, vm_end) - start) >> settings.page_shift);
+	event->mapping_first = BPF_CORE_READ(found, vm_pgoff);
+	event->mapping_end = event->mapping_first + ((BPF_CORE_READ(found, vm_end) - start) >> settings.page_shift);
 	event->advice = flags & VM_RAND_READ ? ADVICE_RANDOM : flags & VM_SEQ_READ ? ADVICE_SEQUENTIAL : ADVICE_NORMAL;
 	event->flags |= EVENT_IS_MAPPED;
 }
@@ -160,13 +172,13 @@ static __always_inline struct file *opened_file(struct task_struct *task, u32 de
 }
 
 struct descriptor_search {
-	struct place_scratch *scratch;
 	struct file **table;
 	struct file *open;
 	u64 is_layer; /* a file of a layer: descriptors hold the file on overlayfs */
+	u32 next;
 	u32 descriptors;
 	u32 found;
-	u64 is_found;
+	u32 is_found;
 };
 
 static __always_inline bool is_same_open(struct file *opened, struct file *open, bool is_layer)
@@ -174,43 +186,46 @@ static __always_inline bool is_same_open(struct file *opened, struct file *open,
 	return opened == open || (is_layer && opened && real_file(opened) == open);
 }
 
-static long descriptor_step(u64 step, struct descriptor_search *search)
+/* Not static, as visit_mapping. */
+__noinline int visit_descriptors(struct descriptor_search *search)
 {
-	u32 first = step * DESCRIPTORS_AT_ONCE;
-	if (first >= search->descriptors)
+	struct place_scratch *scratch = scratch_here();
+	if (!search || !scratch || search->next >= search->descriptors)
 		return 1;
-	/* The kernel allocates the table in units of 1 KiB, so none of them lies behind it. */
-	if (bpf_probe_read_kernel(search->scratch->opened, sizeof(search->scratch->opened), search->table + first))
+	/* The kernel allocates the table in units of 64 descriptors or more, so none of these lies behind it. */
+	if (bpf_probe_read_kernel(scratch->opened, sizeof(scratch->opened), search->table + search->next))
 		return 1;
 	for (u32 i = 0; i < DESCRIPTORS_AT_ONCE; i++) {
-		if (is_same_open(search->scratch->opened[i], search->open, search->is_layer)) {
-			search->found = first + i;
+		if (is_same_open(scratch->opened[i], search->open, search->is_layer)) {
+			search->found = search->next + i;
 			search->is_found = 1;
 			return 1;
 		}
 	}
+	search->next += DESCRIPTORS_AT_ONCE;
 	return 0;
+}
+
+static long descriptor_step(u64 step, struct descriptor_search *search)
+{
+	return visit_descriptors(search) != 0;
 }
 
 /* `known`: the descriptor at which it was before. */
 static __always_inline void find_descriptor(struct counter_event *event, struct file *open, u32 known)
 {
-	u32 key = 0, called;
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct fdtable *table = BPF_CORE_READ(task, files, fdt);
 	struct descriptor_search search = {
-		.scratch = bpf_map_lookup_elem(&place_scratch, &key),
 		.table = BPF_CORE_READ(table, fd),
 		.open = open,
 		.is_layer = !!(BPF_CORE_READ((struct file___state *)open, f_mode) & FMODE_BACKING),
 		.descriptors = BPF_CORE_READ(table, max_fds),
 		.found = known,
 	};
-	if (!search.scratch)
-		return;
 	search.is_found = is_same_open(opened_file(task, known), open, search.is_layer);
 	if (!search.is_found) {
-		called = called_descriptor((void *)bpf_task_pt_regs(task));
+		u32 called = called_descriptor((void *)bpf_task_pt_regs(task));
 		search.is_found = is_same_open(opened_file(task, called), open, search.is_layer);
 		search.found = called;
 	}

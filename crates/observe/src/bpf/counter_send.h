@@ -57,7 +57,8 @@ static __always_inline bool is_within_budget(struct open_record *record, struct 
 static __always_inline bool is_wanted(struct open_record *record, struct decision *decision, u64 now_ns)
 {
 	struct task_struct *task = (void *)bpf_get_current_task();
-	if (!settings.sends || BPF_CORE_READ(decision->inode, i_size) <= SMALL_BYTES ||
+	struct inode *inode = decision->inode;
+	if (!settings.sends || BPF_CORE_READ(inode, i_size) <= SMALL_BYTES ||
 	    BPF_CORE_READ(task, flags) & PF_KTHREAD)
 		return false;
 	u64 open = (u64)decision->open;
@@ -70,6 +71,7 @@ static __always_inline bool is_wanted(struct open_record *record, struct decisio
 static __always_inline void fill_event(struct counter_event *event, struct open_record *record, struct decision *decision)
 {
 	struct inode *inode = decision->inode;
+	struct file___state *open = (void *)decision->open;
 	struct address_space *mapping = BPF_CORE_READ(inode, i_mapping);
 	u64 process_and_thread = bpf_get_current_pid_tgid();
 	event->open = (u64)decision->open;
@@ -96,7 +98,7 @@ static __always_inline void fill_event(struct counter_event *event, struct open_
 	event->pid = process_and_thread >> 32;
 	event->tid = process_and_thread;
 	event->flags = decision->is_thrashed ? EVENT_IS_THRASHED : 0;
-	if (BPF_CORE_READ((struct file___state *)decision->open, f_mode) & FMODE_RANDOM)
+	if (BPF_CORE_READ(open, f_mode) & FMODE_RANDOM)
 		event->flags |= EVENT_IS_RANDOM;
 	bpf_get_current_comm(event->name, NAME_BYTES);
 }
