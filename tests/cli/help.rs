@@ -52,29 +52,28 @@ fn every_command_has_help() {
 #[test]
 fn both_headings_list_commands() {
     let commands = commands();
-    for name in ["record", "tune", "sim", "probe"] {
+    for name in ["record", "top", "steer", "tune", "sim", "probe"] {
         assert!(commands.contains(&vec![name.to_owned()]), "{name}: {commands:?}");
     }
 }
 
-/// The laboratory's program must be beside this program; no other directory is searched.
+/// A program with commands of `ahead` must be beside it; no other directory is searched.
 #[test]
-fn a_missing_laboratory_is_named() {
+fn a_missing_program_is_named() {
     let home = tempfile::tempdir().unwrap();
     let alone = home.path().join("ahead");
     // Copied by another process: a program that a fork of this process still has open for writing cannot be executed.
     let copied = std::process::Command::new("cp").arg(assert_cmd::cargo::cargo_bin("ahead")).arg(&alone).status();
     assert!(copied.unwrap().success());
-    let laboratory = assert_cmd::cargo::cargo_bin("ahead-lab");
-    let output = std::process::Command::new(&alone)
-        .args(["sim", "policies"])
-        .env("PATH", laboratory.parent().unwrap())
-        .output()
-        .unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(77), "{said}");
-    assert!(said.contains("ahead-lab, which is not installed") && said.lines().count() == 1, "{said}");
-    assert!(output.stdout.is_empty());
+    let programs = assert_cmd::cargo::cargo_bin("ahead-lab");
+    for (arguments, name) in [(["sim", "policies"], "ahead-lab"), (["top", "--once"], "ahead-steer")] {
+        let mut command = std::process::Command::new(&alone);
+        let output = command.args(arguments).env("PATH", programs.parent().unwrap()).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(77), "{said}");
+        assert!(said.contains(&format!("{name}, which is not installed")) && said.lines().count() == 1, "{said}");
+        assert!(output.stdout.is_empty());
+    }
 }
 
 #[test]
@@ -124,6 +123,6 @@ fn commands_are_in_order_of_use_with_and_without_help() {
     let names: Vec<String> = listed(&bare).into_iter().map(|(name, _)| name).collect();
     let (everyday, laboratory) = names.split_at(names.len() - 5);
     assert!(everyday.starts_with(&["record".to_owned(), "run".to_owned()]), "{everyday:?}");
-    assert!(everyday.ends_with(&["tune".to_owned(), "restore".to_owned()]), "{everyday:?}");
+    assert!(everyday.ends_with(&["top", "steer", "tune", "restore"].map(String::from)), "{everyday:?}");
     assert_eq!(laboratory, ["bench", "disk", "papers", "probe", "sim"]);
 }

@@ -22,6 +22,8 @@ mod show;
 mod sim;
 mod sizes;
 mod starting;
+mod steer;
+mod top;
 mod tune;
 
 /// Waits until a process has used this much processor time, in hundredths of a second.

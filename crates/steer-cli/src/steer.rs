@@ -1,10 +1,10 @@
 //! `ahead steer`: the read-ahead of running programs, set by what they do.
 
 use ahead_model::quantity::{parse_size_with_unit, parse_time};
-use ahead_steer::{MetricsPlace, Rules, Settings};
+use ahead_steer::{MetricsPlace, Rules, RulesError, Settings};
 use clap::Args;
 use std::num::NonZeroU32;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ impl Steer {
     }
 
     fn settings(&self) -> anyhow::Result<Settings> {
-        let rules = self.rules.as_deref().map(Rules::load).transpose()?;
+        let rules = self.rules.as_deref().map(load).transpose()?;
         Ok(Settings {
             rules: rules.unwrap_or_default(),
             rules_file: self.rules.clone(),
@@ -67,6 +67,16 @@ impl Steer {
             sample_hits: self.sample_hits,
         })
     }
+}
+
+/// Loads rules. A mistake in the text is reported with the file.
+fn load(path: &Path) -> anyhow::Result<Rules> {
+    Rules::load(path).map_err(|error| match error {
+        RulesError::Text { .. } | RulesError::TooLarge => {
+            anyhow::Error::from(error).context(path.display().to_string())
+        }
+        other => other.into(),
+    })
 }
 
 #[cfg(test)]

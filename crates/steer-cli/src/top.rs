@@ -95,7 +95,7 @@ impl Top {
         let counts = !self.once || self.interval.is_some();
         if let Some(key) = self.sort.filter(|key| key.needs_counts() && !counts) {
             let name = key.name();
-            bail!(UsageError(format!("ahead: --sort {name} needs counts: add --interval 1s, or leave --once out")));
+            bail!(UsageError(format!("--sort {name} needs counts: add --interval 1s, or leave --once out")));
         }
         // Before any thread: they inherit the mask.
         let signals = Signals::take()?;
@@ -121,7 +121,7 @@ impl Top {
         let mut filter = Filter::default();
         filter.pids = pids;
         for pattern in &self.path {
-            let usage = |why| UsageError(format!("ahead: --path {}: {why}", pattern.display()));
+            let usage = |why| UsageError(format!("--path {}: {why}", pattern.display()));
             filter.add_path(pattern.as_bytes()).map_err(usage)?;
         }
         self.mount.iter().try_for_each(|path| filter.add_mount(path))?;

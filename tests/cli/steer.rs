@@ -1,0 +1,46 @@
+//! `ahead steer` without privilege: its arguments and rules. tests/root/steer.rs has the rest.
+
+use crate::top::ahead;
+use predicates::prelude::*;
+use std::fs;
+
+#[test]
+fn wrong_arguments_are_status_2_with_the_reason() {
+    for (arguments, reason) in [
+        (&["--duration", "10"][..], r#""10" is not a time"#),
+        (&["--sample-hits", "0"], "invalid value '0'"),
+        (&["--max-window", "4096"], "has no unit"),
+        (&["--max-window", "6K"], "is not a window"),
+        (&["--max-window", "2G"], "is not a window"),
+        (&["--metrics", ""], "expected a file"),
+        (&["surplus"], "unexpected argument"),
+    ] {
+        let done = ahead(&[&["steer"], arguments].concat()).assert().code(2).stdout("");
+        done.stderr(predicate::str::contains(reason));
+    }
+}
+
+/// Rules are text from outside. A mistake is one line with its position, and nothing is started.
+#[test]
+fn hostile_rules_are_refused_with_their_position() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("rules.toml");
+    for (text, position) in [
+        ("[limits]\nmax_window = \"16\"\n", "line 2, column 14"),
+        ("[limits]\nmax_windows = \"16M\"\n", "line 2, column 1"),
+        ("[[exclude]]\ncommand = 7\n", "line 2, column 11"),
+        ("[[include]]\n", "line 1"),
+        ("\u{1b}[2J", "line 1"),
+        (&"[[exclude]]\ncommand = \"x\"\n".repeat(257), "line 513"),
+        (&"#".repeat(100 << 10), "at most 65536 bytes"),
+    ] {
+        fs::write(&path, text).unwrap();
+        let one_line = predicate::str::contains("\n").count(1).and(predicate::str::contains("\u{1b}").not());
+        let done = ahead(&["steer", "--dry-run", "--rules", path.to_str().unwrap()]).assert().code(1).stdout("");
+        done.stderr(predicate::str::contains(position).and(one_line));
+    }
+    for (path, reason) in [("/no/such/rules", "No such file"), ("/dev/zero", "regular file")] {
+        let done = ahead(&["steer", "--rules", path]).assert().code(1).stdout("");
+        done.stderr(predicate::str::contains(reason));
+    }
+}
