@@ -1,8 +1,15 @@
 //! `ahead steer`: the read-ahead of running programs, set by what they do.
 
+use ahead_cli::messages;
 use ahead_model::quantity::{parse_size_with_unit, parse_time};
-use ahead_steer::{MetricsPlace, Rules, RulesError, Settings};
+use ahead_process::Signals;
+use ahead_report::text::one_line;
+use ahead_steer::{Engine, LogEntry, MetricsPlace, Rules, RulesError, Settings};
 use clap::Args;
+use rustix::process::{Signal, getpid, kill_process};
+use sd_notify::NotifyState;
+use serde_json::json;
+use std::io::{ErrorKind, Write};
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -51,8 +58,35 @@ fn parse_window(text: &str) -> Result<u64, String> {
 impl Steer {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let _settings = self.settings()?;
-        anyhow::bail!("not connected")
+        let settings = self.settings()?;
+        // Before any thread: they inherit the mask.
+        let signals = Signals::take()?;
+        let is_json = self.json;
+        let mut log = |entry: &LogEntry| {
+            let line = if is_json { json!(entry).to_string() } else { one_line(&entry.to_string()) };
+            print(&line);
+        };
+        let mut engine = Engine::new(settings, &mut log)?;
+        self.announce(&engine.sources());
+        // Without a service manager there is no socket, and nothing is sent.
+        let _ = sd_notify::notify(&[NotifyState::Ready]);
+        let summary = engine.run(&signals)?;
+        let text = if is_json { json!({ "summary": summary }).to_string() } else { format!("\n{summary}") };
+        writeln!(std::io::stdout(), "{text}")?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Says on standard error what begins.
+    fn announce(&self, sources: &[String]) {
+        let what = if self.dry_run { "observing only (--dry-run)" } else { "steering" };
+        let which = match &self.rules {
+            Some(rules) => format!("what {} permits", rules.display()),
+            None => "every program".into(),
+        };
+        let end =
+            self.duration.map_or_else(|| "until a signal".into(), |time| format!("for {:.0} s", time.as_secs_f64()));
+        messages::print(&format!("{what}: {which}, {end}"));
+        sources.iter().for_each(|source| messages::print(source));
     }
 
     fn settings(&self) -> anyhow::Result<Settings> {
@@ -66,6 +100,14 @@ impl Steer {
             metrics: self.metrics.clone(),
             sample_hits: self.sample_hits,
         })
+    }
+}
+
+/// Prints a line of the log. Without a reader of the output the steering ends, as by a signal: `ahead steer | head`.
+fn print(line: &str) {
+    let printed = writeln!(std::io::stdout(), "{line}").and_then(|()| std::io::stdout().flush());
+    if printed.is_err_and(|error| error.kind() == ErrorKind::BrokenPipe) {
+        let _ = kill_process(getpid(), Signal::TERM);
     }
 }
 
