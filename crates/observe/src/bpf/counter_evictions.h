@@ -46,7 +46,7 @@ int on_deleted(u64 *ctx)
 	struct folio *folio = (void *)ctx[0];
 	struct address_space *mapping = folio->mapping;
 	u64 first = folio->index;
-	struct page_range range = { .inode = (u64)mapping->host, .page = first };
+	struct page_range range = { .inode = inode_of(mapping), .page = first };
 	struct block *block = block_of(&range);
 	u64 pages = pages_of(folio);
 	if (!block && pages == 1)

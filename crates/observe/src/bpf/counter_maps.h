@@ -37,6 +37,16 @@ enum phase {
 	EXACT,	 /* the wanted pages are issued */
 };
 
+/* Pages of a file that were mapped around a fault. */
+struct window {
+	u64 inode;
+	u64 first;
+	u64 end;
+};
+
+/* Mapped files that a thread reads in turn. */
+#define WINDOWS 4
+
 /* By number. */
 struct thread_record {
 	/* The last decision. */
@@ -53,11 +63,17 @@ struct thread_record {
 	/* The last access, in Hits mode. */
 	u64 access_open;
 	u64 access_inode;
+	u64 fault_open; /* for which it was counted */
+	u64 fault_inode;
+	u64 fault_page;
+	struct window windows[WINDOWS]; /* the last of each file; files share places */
+	u32 fault_hits; /* counted for the last access to a mapping, as long as it may be taken back */
 	u32 phase;
 	u8 kind;
 	u8 is_fault;
 	u8 is_locked_wait;
 	u8 has_waited; /* since the last access */
+	u32 padding;
 };
 
 struct {

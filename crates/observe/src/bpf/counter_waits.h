@@ -37,7 +37,10 @@ static __always_inline void begin_wait(struct task_struct *task, u64 now_ns)
 	thread->wait_open = open;
 	thread->wait_begin_ns = now_ns;
 	thread->is_locked_wait = !is_after_decision || thread->kind == DECIDED_MARKER;
-	thread->has_waited = 1;
+	if (settings.sample_every <= 1)
+		thread->has_waited = 1;
+	if (thread->is_locked_wait && thread->inode == thread->fault_inode)
+		take_hit_back(thread);
 	if (is_after_decision)
 		thread->phase = NO_DECISION;
 }

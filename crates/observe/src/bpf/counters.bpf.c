@@ -39,8 +39,9 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 struct fault {
 	u64 inode;
 	u64 page;
+	u64 address; /* in Hits mode */
 	u32 tid;
-	u32 padding;
+	u32 address_tid;
 };
 
 struct {
@@ -74,12 +75,13 @@ static __always_inline struct open_record *find_record(struct decision *decision
 	return new_record((u64)decision->open, (u64)decision->inode);
 }
 
-/* The pages that the reader has passed since the last decision were used. */
+/* The pages that the reader has passed since the last decision were used. With observed accesses that is known for reads, but not for
+ * mappings: the kernel may map a huge page without an event. */
 static __always_inline void infer_used(struct open_record *record, struct decision *decision)
 {
 	u64 passed = decision->is_fault ? decision->page : (u64)(decision->prev_pos + (1 << settings.page_shift) - 1) >> settings.page_shift;
 	u64 from = record->progress;
-	if (settings.is_exact || !record->size || from < record->prior_start || passed > record->start + record->size)
+	if ((settings.is_exact && !decision->is_fault) || !record->size || from < record->prior_start || passed > record->start + record->size)
 		return;
 	if (from < passed)
 		count(record, COUNT_USED, use_pages(record->inode, from, passed));
@@ -117,6 +119,14 @@ static __always_inline void note(struct open_record *record, struct decision *de
 	record->progress = decision->page;
 }
 
+/* The last access to a mapping was no hit. */
+static __always_inline void take_hit_back(struct thread_record *thread)
+{
+	if (thread->fault_hits && thread->fault_inode == thread->inode)
+		count(record_of(thread->fault_open), COUNT_HITS, -(u64)thread->fault_hits);
+	thread->fault_hits = 0;
+}
+
 static __always_inline struct thread_record *begin_decision(struct decision *decision)
 {
 	struct thread_record *thread = thread_of(bpf_get_current_pid_tgid());
@@ -131,7 +141,10 @@ static __always_inline struct thread_record *begin_decision(struct decision *dec
 	thread->phase = DECIDED;
 	thread->kind = decision->kind;
 	thread->is_fault = decision->is_fault;
-	thread->has_waited |= decision->kind != DECIDED_MARKER;
+	if (decision->kind != DECIDED_MARKER && is_sampled(thread->inode, thread->page >> 6))
+		thread->has_waited = 1;
+	if (decision->kind == DECIDED_FAULT)
+		take_hit_back(thread);
 	return thread;
 }
 
@@ -299,8 +312,9 @@ SEC("tp_btf/mm_filemap_fault")
 int on_fault(u64 *ctx)
 {
 	struct address_space *mapping = (void *)ctx[0];
-	return note_fault((u64)mapping->host, ctx[1]);
+	return note_fault(inode_of(mapping), ctx[1]);
 }
 
 #include "counter_waits.h"
 #include "counter_evictions.h"
+#include "counter_accesses.h"

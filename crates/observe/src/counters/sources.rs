@@ -20,16 +20,22 @@ pub(super) fn start(
 /// Programs that observe decisions.
 fn programs(source: DecisionSource) -> &'static [&'static str] {
     match source {
-        DecisionSource::Tracepoints => &["on_sync", "on_async", "on_order", "on_unbounded", "on_fault"],
+        DecisionSource::Tracepoints => &["on_sync", "on_async", "on_order", "on_unbounded"],
         DecisionSource::Fentry | DecisionSource::Kprobes | DecisionSource::Missing => &[],
     }
 }
 
 /// Programs that every source needs.
 const ALWAYS: [&str; 2] = ["on_switch", "on_deleted"];
+/// Without observed accesses.
+const FAULTS: [&str; 1] = ["on_fault"];
+/// Programs that observe accesses.
+const ACCESSES: [&str; 6] =
+    ["on_get_pages", "on_map_pages", "on_accessed_fault", "on_user_fault", "on_kernel_fault", "on_added"];
 
-pub(super) fn is_wanted(program: &str, source: DecisionSource, _options: &CounterOptions) -> bool {
-    ALWAYS.contains(&program) || programs(source).contains(&program)
+pub(super) fn is_wanted(program: &str, source: DecisionSource, options: &CounterOptions) -> bool {
+    let by_detail: &[&str] = if options.detail == Detail::Decisions { &FAULTS } else { &ACCESSES };
+    ALWAYS.contains(&program) || programs(source).contains(&program) || by_detail.contains(&program)
 }
 
 /// What is seen with these programs.
