@@ -1,10 +1,13 @@
 """What the suites of bench/steer share: programs, victims, places, and `ahead steer` in the background."""
 
+import contextlib
+import fcntl
 import json
 import os
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -19,8 +22,8 @@ FUSE = "slow-fuse"
 FUSE_LATENCY_US, FUSE_MB_PER_S = 1000, 500
 # A start loads BPF programs; an end puts every window back. Unit of both limits: seconds.
 START_S, STOP_S = 60, 60
-# Without a change of its BPF links for this time, a started `ahead steer` watches.
-SETTLED_S = 0.3
+# Only one process can steer. Another one may end within this time.
+LOCK, OTHER_S = "/run/ahead/steer.lock", 1800
 
 
 class Programs:
@@ -200,6 +203,30 @@ def set_window(place, kib):
         fail(f"the window of {place.model} is {read_ahead_kb(place.directory)} KiB instead of {kib}")
 
 
+def is_locked():
+    """Whether a process steers."""
+    try:
+        with open(LOCK) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+def wait_for_lock():
+    """Until no other process steers: only one can."""
+    until, is_said = time.monotonic() + OTHER_S, False
+    while is_locked():
+        if time.monotonic() > until:
+            fail(f"another process still steers after {OTHER_S} s ({LOCK})")
+        if not is_said:
+            say("another process steers: waiting for its end")
+        is_said = True
+        time.sleep(0.5)
+
+
 class Steer:
     """`ahead steer` in the background, ended by SIGTERM at the end of the block; then `account` has its summary."""
 
@@ -208,31 +235,40 @@ class Steer:
         self.account = None
 
     def __enter__(self):
+        while True:
+            wait_for_lock()
+            if self.start():
+                return self
+
+    def start(self):
+        """False: another process was faster."""
         self.log = tempfile.TemporaryFile("w+", dir=MEMORY)
         self.messages = tempfile.TemporaryFile("w+", dir=MEMORY)
-        began = time.monotonic()
-        self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.messages)
-        try:
-            self.wait_until_ready(began + START_S)
-        except BaseException:
-            end(self.process)
-            raise
+        with tempfile.TemporaryDirectory(prefix="ahead-steer-ready.", dir=MEMORY) as directory, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready:
+            # As a service manager: the program reports when it watches (sd_notify).
+            ready.bind(f"{directory}/socket")
+            began = time.monotonic()
+            environment = os.environ | {"NOTIFY_SOCKET": f"{directory}/socket"}
+            self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.messages, env=environment)
+            try:
+                is_ready = self.wait_until_ready(ready, began + START_S)
+            except BaseException:
+                end(self.process)
+                raise
         self.start_s = time.monotonic() - began
-        return self
+        return is_ready
 
-    def wait_until_ready(self, until):
-        links, since = 0, time.monotonic()
-        while True:
+    def wait_until_ready(self, ready, until):
+        ready.settimeout(0.1)
+        while time.monotonic() < until:
             if self.process.poll() is not None:
+                if is_locked():
+                    return False
                 fail(f"{' '.join(self.command)} ended with status {self.process.returncode}: {self.text(self.messages)}")
-            now, found = time.monotonic(), len(self.links())
-            if found != links:
-                links, since = found, now
-            if links > 0 and now - since > SETTLED_S:
-                return
-            if now > until:
-                fail(f"{' '.join(self.command)} does not watch after {START_S} s: {self.text(self.messages)}")
-            time.sleep(0.02)
+            with contextlib.suppress(TimeoutError):
+                if b"READY=1" in ready.recv(4096):
+                    return True
+        fail(f"{' '.join(self.command)} does not watch after {START_S} s: {self.text(self.messages)}")
 
     def __exit__(self, *_):
         self.process.send_signal(signal.SIGTERM)
@@ -259,9 +295,6 @@ class Steer:
             except OSError:
                 # Closed since it was listed.
                 continue
-
-    def links(self):
-        return [text for text in self.descriptors() if "link_type:" in text]
 
     def read_account(self):
         """Acts by kind and outcome, and the summary, from the log: one JSON object a line."""

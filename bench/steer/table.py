@@ -163,8 +163,8 @@ def streams(parts, goals):
     figures = next(iter(parts.values()))["figures"]
     lines = headed("Slow streams in little memory", [
         f"{figures['streams']} streams of {figures['bytes_per_s'] / 1000:.0f} kB/s each, in reads of 4 KiB, in a control group of {figures['group_mib']} MiB.",
-        "`ahead steer` is outside of the group. Read twice: pages that were added to the page cache again, by all pages that were added (tracepoint mm_filemap_add_to_page_cache), percent. Goal with",
-        f"`ahead steer`: at most {GOAL_STREAMS}."], parts)
+        "`ahead steer` is outside of the group. Read twice: pages that were added to the page cache again, by all pages that were added (tracepoint",
+        f"mm_filemap_add_to_page_cache), percent. Goal with `ahead steer`: at most {GOAL_STREAMS}."], parts)
     rows = []
     for model, part in parts.items():
         for way, runs in part["figures"]["ways"].items():
