@@ -31,8 +31,10 @@ struct Counted {
     polled_ns: u64,
 }
 
+/// Receives each act and its time, nanoseconds.
+pub type Observer = Box<dyn FnMut(u64, &Act) + Send>;
+
 /// The kernel and its steering.
-#[derive(Clone, Debug)]
 pub struct Steer {
     kernel: OnDemand,
     steering: Steering,
@@ -43,6 +45,7 @@ pub struct Steer {
     numbers: HashMap<u64, OpenId>,
     next_number: u64,
     ticked_ns: u64,
+    observer: Option<Observer>,
 }
 
 impl Steer {
@@ -57,7 +60,13 @@ impl Steer {
             numbers: HashMap::new(),
             next_number: 1,
             ticked_ns: 0,
+            observer: None,
         }
+    }
+
+    /// The same with an observer of its acts.
+    pub fn observed(self, observer: Observer) -> Steer {
+        Steer { observer: Some(observer), ..self }
     }
 
     fn machine(&self, file: FileId, view: &dyn View) -> Machine {
@@ -135,12 +144,12 @@ impl Steer {
         }
     }
 
-    /// Polls the reader, if it is time.
-    fn poll(&mut self, open: OpenId, file: FileId, view: &dyn View) -> Vec<Act> {
+    /// Polls the reader, if it is time, or if it `waits` now: then the time comes during the wait.
+    fn poll(&mut self, open: OpenId, file: FileId, waits: bool, view: &dyn View) -> Vec<Act> {
         let (counted, now_ns) = (*self.counted.of(open), view.now_ns());
         let Some(after_ns) = self.steering.poll_after_ns(counted.number) else { return Vec::new() };
         let Some(page) = self.previous_page(open) else { return Vec::new() };
-        if now_ns < counted.polled_ns.saturating_add(after_ns) {
+        if !waits && now_ns < counted.polled_ns.saturating_add(after_ns) {
             return Vec::new();
         }
         self.counted.of(open).polled_ns = now_ns;
@@ -160,6 +169,9 @@ impl Steer {
 
     fn carry_out(&mut self, acts: Vec<Act>, view: &dyn View, requests: &mut Requests) {
         for act in acts {
+            if let Some(observer) = &mut self.observer {
+                observer(view.now_ns(), &act);
+            }
             match act {
                 Act::SetWindow { open, pages, .. } => {
                     if let Some(open) = self.numbers.get(&open) {
@@ -223,7 +235,7 @@ impl Policy for Steer {
             let machine = self.machine(access.file, view);
             acts.extend(self.steering.seen(&seen, &machine));
         } else if begins_call {
-            acts.extend(self.poll(access.open, access.file, view));
+            acts.extend(self.poll(access.open, access.file, access.found.is_locked(), view));
         }
         self.carry_out(acts, view, requests);
     }

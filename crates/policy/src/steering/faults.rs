@@ -20,7 +20,7 @@ const CONSECUTIVE: u64 = 8;
 const MOST_MISTAKES: u32 = 6;
 /// The time for single pages of a file that fits into memory, as a share of the time to read all of it around faults: the loss, if the
 /// reader needs the whole file.
-const LOSS_SHARE: f64 = 0.03;
+const LOSS_SHARE: f64 = 0.02;
 
 /// The change of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,59 +6,90 @@
 
 use super::seen::Machine;
 use super::streams::Stream;
-use crate::{DeviceDescription, Page};
+use crate::{DeviceDescription, PAGE_BYTES, Page};
 use std::ops::Range;
 
 /// The first distance, in accesses.
 const FIRST_ACCESSES: u64 = 2;
 /// Limit of the distance as a share of the pages that the stream has used: a half.
 const USED_SHARE: u64 = 2;
-/// On a disk that seeks each fetch costs an access: there the limit is this multiple of the used pages, up to what the disk transfers
-/// during an access. A fetch then takes at most twice the time of the miss that it replaces (Li and others, 2007).
-const USED_MULTIPLE_SEEKING: u64 = 4;
-/// Contiguous pages that keep a disk busy, in requests: one is read, one is cached, one is in flight.
-const REQUESTS_AHEAD: u64 = 3;
-/// On a disk that serves one request at a time, a request has this multiple of the pages of an access.
+/// The same on a disk that seeks, as a multiple: each fetch costs an access there. The first fetch may have the pages that the disk
+/// transfers during an access: with the miss that it follows it takes twice the time of the miss (Li and others, 2007).
+const USED_MULTIPLE_SEEKING: u64 = 3;
+/// Distance in accesses of the disk, so that it is busy while the reader uses the pages fetched before.
+const ACCESSES_AHEAD: u64 = 3;
+/// On a disk that seeks, a request has this multiple of the pages of an access: the transfer is four fifths of its time.
 const SIZE_IN_ACCESSES: u64 = 4;
-/// Shortest and longest request of contiguous pages: 128 KiB and 8 MiB.
-const SIZE_PAGES: Range<u64> = 32..2048;
-/// Steps in flight per request that the disk serves at a time.
-const STEPS_PER_CHANNEL: u64 = 2;
-/// Least number of steps in flight.
-const LEAST_STEPS: u64 = 8;
+/// Time for which the distance lasts at the speed of the disk, in addition: polls are late by up to this time. 2 ms.
+const SLACK_NS: u64 = 2_000_000;
+/// Shortest largest distance: 512 KiB.
+const LEAST_MOST_PAGES: u64 = 128;
+/// Largest distance: 32 MiB.
+const MOST_PAGES: u64 = 8192;
+/// Least number of steps of a stride in flight.
+const LEAST_STEPS: u64 = 16;
 /// Largest number of ranges in an act.
 const MOST_RANGES: u64 = 1024;
 
+/// Whether a request to another place costs much more than its pages.
+pub(super) fn seeks(device: &DeviceDescription) -> bool {
+    device.seeks() || device.has_arm()
+}
+
+/// Pages of a contiguous distance that keep the disk busy.
+fn busy_pages(device: &DeviceDescription) -> u64 {
+    let size = if seeks(device) { SIZE_IN_ACCESSES } else { 1 };
+    let accesses = device.pages_per_access().saturating_mul(size * ACCESSES_AHEAD);
+    let slack = (device.bandwidth_bytes_per_s / PAGE_BYTES as f64 * SLACK_NS as f64 * 1e-9) as u64;
+    accesses.saturating_add(slack).clamp(LEAST_MOST_PAGES, MOST_PAGES)
+}
+
 /// The largest useful distance of a stream on this disk.
 fn most(stream: &Stream, device: &DeviceDescription) -> u64 {
-    if stream.is_backward() {
-        let accesses = if device.parallelism > 1 { 1 } else { SIZE_IN_ACCESSES };
-        let size = device.pages_per_access().saturating_mul(accesses).clamp(SIZE_PAGES.start, SIZE_PAGES.end);
-        return size * REQUESTS_AHEAD;
+    if stream.is_contiguous() {
+        return busy_pages(device);
     }
-    let steps = STEPS_PER_CHANNEL.saturating_mul(u64::from(device.parallelism)).max(LEAST_STEPS);
-    steps.saturating_mul(stream.length.max(1))
+    // The disk serves this number of requests during the accesses ahead.
+    let each_ns = (device.access_ns / u64::from(device.parallelism.max(1))).max(device.request_ns).max(1);
+    let steps = device.access_ns.saturating_mul(ACCESSES_AHEAD).saturating_add(SLACK_NS) / each_ns;
+    let length = stream.length.max(1);
+    steps.max(LEAST_STEPS).saturating_mul(length).min(MOST_PAGES.max(length))
 }
 
 /// The limit by the pages that the stream has used.
 fn by_use(stream: &Stream, device: &DeviceDescription) -> u64 {
-    let least = FIRST_ACCESSES.saturating_mul(stream.length.max(1));
-    let share = stream.advanced / USED_SHARE;
-    let seeking = stream.advanced.saturating_mul(USED_MULTIPLE_SEEKING).min(device.pages_per_access());
-    if device.parallelism == 1 { share.max(seeking).max(least) } else { share.max(least) }
+    let least = first(stream);
+    if seeks(device) {
+        stream.advanced.saturating_mul(USED_MULTIPLE_SEEKING).max(device.pages_per_access()).max(least)
+    } else {
+        (stream.advanced / USED_SHARE).max(least)
+    }
+}
+
+/// The least distance.
+fn first(stream: &Stream) -> u64 {
+    FIRST_ACCESSES.saturating_mul(stream.length.max(1))
+}
+
+/// The first distance.
+pub(super) fn first_distance(stream: &Stream, machine: &Machine) -> u64 {
+    let device = &machine.device;
+    let first = first(stream);
+    if seeks(device) && stream.is_contiguous() { first.max(device.pages_per_access()) } else { first }
 }
 
 /// The distance after a wait of the reader.
 pub(super) fn grown(stream: &Stream, machine: &Machine) -> u64 {
     let device = &machine.device;
-    let factor = if stream.distance < device.pages_per_access() { 4 } else { 2 };
-    stream.distance.max(1).saturating_mul(factor).min(most(stream, device))
+    let size = if seeks(device) { SIZE_IN_ACCESSES } else { 1 };
+    let factor = if stream.distance < device.pages_per_access().saturating_mul(size) { 4 } else { 2 };
+    let distance = stream.distance.max(1).saturating_mul(factor);
+    distance.min(most(stream, device)).max(stream.distance)
 }
 
 /// The distance within its limits. `room`: pages that memory permits.
 pub(super) fn limited(stream: &Stream, room: u64, machine: &Machine) -> u64 {
-    let first = FIRST_ACCESSES.saturating_mul(stream.length.max(1));
-    stream.distance.max(first).min(by_use(stream, &machine.device)).min(room)
+    stream.distance.max(first(stream)).min(by_use(stream, &machine.device)).min(room)
 }
 
 /// Whether it is time to fetch the next pages.
@@ -68,15 +99,33 @@ pub(super) fn is_due(stream: &Stream, distance: u64) -> bool {
 
 /// The next pages of the pattern up to the distance, in the order of use; empty at an end of the file. Counts them as fetched.
 pub(super) fn next(stream: &mut Stream, distance: u64, file_pages: u64, machine: &Machine) -> Vec<Range<Page>> {
+    // The pages of a request arrive together: the first half is used while the second one is in flight. Where each request costs a seek,
+    // there is one.
+    let part = if seeks(&machine.device) { distance } else { distance / 2 };
+    let part = part.max(stream.length).max(1);
     if stream.is_backward() {
-        let from = stream.first.saturating_sub(distance);
+        // Accesses are not cut in two.
+        let part = part - part % stream.length.max(1);
         let to = stream.first.saturating_sub(stream.ahead).min(file_pages);
-        if from >= to {
-            return Vec::new();
-        }
-        stream.ahead = stream.first - from;
-        return vec![from..to];
+        let from = to.saturating_sub(part).max(stream.first.saturating_sub(distance));
+        stream.ahead = stream.ahead.max(stream.first.saturating_sub(from));
+        return some(from..to);
     }
+    if stream.is_contiguous() {
+        let from = stream.end.saturating_add(stream.ahead).max(stream.issued_end);
+        let to = from.saturating_add(part).min(stream.end.saturating_add(distance)).min(file_pages);
+        stream.ahead = stream.ahead.max(to.saturating_sub(stream.end));
+        return some(from..to);
+    }
+    steps(stream, distance, file_pages, machine)
+}
+
+fn some(range: Range<Page>) -> Vec<Range<Page>> {
+    if range.is_empty() { Vec::new() } else { vec![range] }
+}
+
+/// The next steps of a stride. Gaps that cost less than another request are read, too.
+fn steps(stream: &mut Stream, distance: u64, file_pages: u64, machine: &Machine) -> Vec<Range<Page>> {
     let length = stream.length.max(1);
     let gap = stream.step.unsigned_abs().saturating_sub(length);
     let joins = gap <= machine.device.pages_per_request();

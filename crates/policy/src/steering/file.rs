@@ -6,6 +6,7 @@ mod windows;
 use super::act::Act;
 use super::class::{Class, Effect, Rate};
 use super::faults::Faults;
+use super::fetching;
 use super::seen::{Kind, Limits, Machine, Seen};
 use super::setting::Setting;
 use super::streams::{Decision, Followed, How, Streams};
@@ -81,6 +82,9 @@ pub(super) struct OpenFile {
     mark: Mark,
     interval_ns: u64,
     decisions: u64,
+    /// Whether the last decision began a stream, and the waits for the pages of such decisions.
+    has_jumped: bool,
+    excused: Mark,
     /// Whether the first decision was about the first page, and no decision has left the sequence.
     is_once: bool,
     judge: Judge,
@@ -151,7 +155,9 @@ impl OpenFile {
         let followed = self.follow(seen);
         self.classify(seen, &followed);
         let mut acts = Vec::new();
-        acts.extend(self.wake());
+        if seen.kind != Kind::Marker {
+            acts.extend(self.wake());
+        }
         if seen.at_ns < self.held_until_ns {
             return acts;
         }
@@ -163,7 +169,13 @@ impl OpenFile {
         if seen.mapping.is_some() {
             acts.extend(self.steer_faults(seen, around));
         }
-        if followed.how == How::Step && seen.mapping.is_none() {
+        let is_pattern = match followed.how {
+            How::Step => true,
+            // On a disk that seeks, the kernel's windows grow too slowly for several readers.
+            How::Forward => self.class == Class::Interleaved && fetching::seeks(&around.machine.device),
+            How::New => false,
+        };
+        if is_pattern && seen.mapping.is_none() {
             acts.extend(self.fetch(followed.index, seen.kind != Kind::Marker, around));
         }
         acts.extend(self.give_up(false));
@@ -182,7 +194,15 @@ impl OpenFile {
         (self.file_pages, self.has_descriptor) = (seen.file_pages, seen.has_descriptor);
     }
 
+    /// Updates the waits. One wait for the page of a jump is not due to a small window.
     fn note_waits(&mut self, waits: u64, wait_ns: u64) {
+        let more = waits.saturating_sub(self.mark.waits);
+        if self.has_jumped && more > 0 {
+            self.has_jumped = false;
+            let each_ns = wait_ns.saturating_sub(self.mark.wait_ns) / more;
+            self.excused.waits = self.excused.waits.saturating_add(1);
+            self.excused.wait_ns = self.excused.wait_ns.saturating_add(each_ns);
+        }
         (self.mark.waits, self.mark.wait_ns) = (self.mark.waits.max(waits), self.mark.wait_ns.max(wait_ns));
     }
 
@@ -206,6 +226,7 @@ impl OpenFile {
         let followed = self.streams.follow(&decision);
         self.thrashed_pages = self.thrashed_pages.saturating_add(u64::from(followed.is_evicted));
         self.mark.advanced_pages = self.mark.advanced_pages.saturating_add(followed.advanced);
+        self.has_jumped = followed.how == How::New && seen.kind != Kind::Marker;
         followed
     }
 
@@ -213,7 +234,7 @@ impl OpenFile {
     fn classify(&mut self, seen: &Seen, followed: &Followed) {
         if followed.how != How::New {
             self.random.calls = 0;
-        } else if seen.mapping.is_none() {
+        } else if seen.mapping.is_none() && seen.kind != Kind::Marker {
             if self.random.calls == 0 {
                 self.random = RandomReads { calls: 0, wanted_pages: 0, issued_before: seen.issued_pages };
             }
@@ -227,11 +248,20 @@ impl OpenFile {
             How::Step if stream.is_confirmed(0) && stream.is_backward() => Class::Backward,
             How::Step if stream.is_confirmed(0) => Class::Stride,
             How::Forward if self.is_once && self.file_pages <= ONCE_ONLY_PAGES => Class::OnceOnly,
-            How::Forward if stream.forward >= FORWARD && several => Class::Interleaved,
+            How::Forward if several => Class::Interleaved,
             How::Forward if stream.forward >= FORWARD && !self.faults.are_random() => Class::Sequential,
             How::New if self.random.calls >= RANDOM_READS => Class::RandomRead,
             _ => self.class,
         };
+    }
+
+    /// The counters without the waits for the pages of jumps.
+    fn judged(&self) -> Mark {
+        Mark {
+            waits: self.mark.waits.saturating_sub(self.excused.waits),
+            wait_ns: self.mark.wait_ns.saturating_sub(self.excused.wait_ns),
+            ..self.mark
+        }
     }
 
     /// An act on this open file was counted: the effect is measured from now on.

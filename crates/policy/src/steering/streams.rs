@@ -12,9 +12,17 @@ use super::seen::Kind;
 use crate::Page;
 
 /// Largest number of streams of an open file: 16 interleaved ones, and jumps between them.
-const MOST_STREAMS: usize = 32;
-/// Largest step of a stride between two accesses, pages: 16 MiB. A wider jump leads to another reader.
-const MOST_STEP_PAGES: u64 = 4096;
+const MOST_STREAMS: usize = 48;
+/// Largest step of a stride, pages: 64 MiB.
+const MOST_STEP_PAGES: u64 = 16_384;
+/// Steps of more than this length, 1 MiB, may lead from one reader to another.
+const WIDE_PAGES: u64 = 256;
+/// Number of repetitions of such a step that confirm it: as many as there may be readers.
+const WIDE_REPEATED: u32 = 16;
+/// Cached pages between the end of one window and the begin of the next one, at most: 4 MiB.
+const MOST_HOLE_PAGES: u64 = 1024;
+/// Number of repetitions of any other step that confirm it.
+const REPEATED: u32 = 2;
 /// A stream without a decision among this number of decisions is not active.
 const ACTIVE: u64 = 2 * MOST_STREAMS as u64;
 /// A reader may be at most this number of steps beyond the fetched ones.
@@ -45,7 +53,9 @@ pub(super) struct Stream {
     pub length: u64,
     /// Number of decisions that continued a run.
     pub forward: u32,
-    /// The page after the last one that the kernel has requested for its run.
+    /// The last window that the kernel has requested for its run: first page, and the page after its last one. The kernel may leave a hole
+    /// before it.
+    pub issued_first: Page,
     pub issued_end: Page,
     /// Pages used since its begin.
     pub advanced: u64,
@@ -60,22 +70,39 @@ pub(super) struct Stream {
 impl Stream {
     fn begin(page: Page, end: Page) -> Stream {
         let length = end - page;
-        Stream { first: page, end, length, issued_end: end, advanced: length, ..Stream::default() }
+        Stream { first: page, end, length, issued_first: end, issued_end: end, advanced: length, ..Stream::default() }
     }
 
     /// The page after all pages that are read or requested.
     fn reach(&self) -> Page {
-        self.end.max(self.issued_end)
+        let fetched = if self.is_forward() { self.ahead } else { 0 };
+        self.end.saturating_add(fetched).max(self.issued_end)
     }
 
     /// Whether the runs follow each other downwards without gaps.
     pub fn is_backward(&self) -> bool {
-        self.step < 0 && self.step.unsigned_abs() <= self.length
+        !self.is_forward() && self.step < 0 && self.step.unsigned_abs() <= self.length
+    }
+
+    /// Whether its reader goes forwards, and not only within a run of a stride.
+    pub fn is_forward(&self) -> bool {
+        self.forward > 1 || (self.forward == 1 && self.repeated < REPEATED)
+    }
+
+    /// Whether its pages have no gaps, in either direction.
+    pub fn is_contiguous(&self) -> bool {
+        self.is_forward() || self.is_backward()
     }
 
     /// Whether its step has repeated, once more for each failure before.
     pub fn is_confirmed(&self, failures: u32) -> bool {
-        self.step != 0 && self.repeated >= 2u32.saturating_add(failures) && self.forward < 2
+        let needed = if self.is_wide() { WIDE_REPEATED } else { REPEATED };
+        self.step != 0 && self.repeated >= needed.saturating_add(failures) && !self.is_forward()
+    }
+
+    /// Whether its steps may lead from one reader to another.
+    fn is_wide(&self) -> bool {
+        !self.is_backward() && self.step.unsigned_abs() > WIDE_PAGES
     }
 
     /// The number of steps from the last run to the run that contains this page.
@@ -104,7 +131,7 @@ impl Stream {
         self.repeated = self.repeated.saturating_add(u32::try_from(steps).unwrap_or(u32::MAX));
         self.advanced = self.advanced.saturating_add(used);
         self.ahead = self.ahead.saturating_sub(used);
-        (self.first, self.end, self.issued_end) = (first, end, end);
+        (self.first, self.end, self.issued_first, self.issued_end) = (first, end, end, end);
         (self.length, self.forward) = (length, 0);
         used
     }
@@ -118,6 +145,8 @@ pub(super) struct Streams {
     last: usize,
     /// Number of decisions.
     now: u64,
+    /// The window at the last decision: first page, and the page after its last one.
+    window: (Page, Page),
     /// Fetched pages of streams that were dropped.
     dropped_ahead: u64,
 }
@@ -156,10 +185,11 @@ impl Streams {
         let mut is_evicted = false;
         let (index, how, advanced) = if let Some(index) = self.forward(page) {
             let stream = &self.list[index];
-            is_evicted = kind != Kind::Marker && (stream.end..stream.reach()).contains(&page);
+            is_evicted =
+                kind != Kind::Marker && (stream.issued_first.max(stream.end)..stream.issued_end).contains(&page);
             (index, How::Forward, self.go_forward(index, end))
         } else if let Some((index, steps)) = self.stepped(page, kind) {
-            (index, How::Step, self.list[index].step_on(page, end, steps))
+            (index, How::Step, self.go_on(index, page, end, steps))
         } else if let Some(index) = self.backward(page, end, kind) {
             (index, How::Step, self.go_backward(index, page, end))
         } else {
@@ -171,12 +201,17 @@ impl Streams {
     }
 
     /// The window before a decision was requested by the decision before it.
+    /// A decision that read single pages has left it unchanged.
     fn note_window(&mut self, decision: &Decision) {
+        let window = (decision.start, decision.window_end);
+        if std::mem::replace(&mut self.window, window) == window {
+            return;
+        }
         if let Some(last) = self.list.get_mut(self.last)
-            && decision.start <= last.reach()
+            && decision.start <= last.reach().saturating_add(MOST_HOLE_PAGES)
             && decision.window_end >= last.first
         {
-            last.issued_end = last.issued_end.max(decision.window_end);
+            (last.issued_first, last.issued_end) = (decision.start, last.issued_end.max(decision.window_end));
         }
     }
 
@@ -191,6 +226,7 @@ impl Streams {
         let stream = &mut self.list[index];
         let advanced = end.saturating_sub(stream.end);
         stream.end = stream.end.max(end);
+        stream.ahead = stream.ahead.saturating_sub(advanced);
         stream.advanced = stream.advanced.saturating_add(advanced);
         stream.forward = stream.forward.saturating_add(1);
         advanced
@@ -208,6 +244,16 @@ impl Streams {
         };
         let found = self.list.iter().enumerate().filter_map(|(index, stream)| Some((index, steps(stream)?)));
         found.min_by_key(|(index, steps)| (*steps, self.now - self.list[*index].used_at))
+    }
+
+    fn go_on(&mut self, index: usize, page: Page, end: Page, steps: u64) -> u64 {
+        let stream = &self.list[index];
+        if stream.is_wide() && !stream.is_confirmed(0) {
+            // The place of the reader that the step may have left stays known.
+            let stays = Stream { used_at: stream.used_at, ..Stream::begin(stream.first, stream.end) };
+            self.add(stays, index);
+        }
+        self.list[index].step_on(page, end, steps)
     }
 
     /// The stream whose run begins where the access ends.
@@ -236,11 +282,17 @@ impl Streams {
             // The run before counts, if this becomes a pattern.
             fresh.advanced = fresh.advanced.saturating_add(last.end.saturating_sub(last.first));
         }
+        self.add(fresh, usize::MAX)
+    }
+
+    /// Adds a stream. It replaces the least recently used one except `kept`.
+    fn add(&mut self, fresh: Stream, kept: usize) -> usize {
         if self.list.len() < MOST_STREAMS {
             self.list.push(fresh);
             return self.list.len() - 1;
         }
-        let oldest = (0..self.list.len()).min_by_key(|index| self.list[*index].used_at).unwrap_or(0);
+        let others = (0..self.list.len()).filter(|index| *index != kept);
+        let oldest = others.min_by_key(|index| self.list[*index].used_at).unwrap_or(0);
         self.dropped_ahead = self.dropped_ahead.saturating_add(self.list[oldest].ahead);
         self.list[oldest] = fresh;
         oldest
@@ -249,9 +301,17 @@ impl Streams {
     /// The reader's last page, polled: moves the stream of this page on. `None`: it belongs to no fetched stream. Otherwise its index, and
     /// the pages by which it advanced.
     pub fn progress(&mut self, page: Page) -> Option<(usize, u64)> {
-        let of = |stream: &Stream| stream.ahead > 0 && (stream.first..stream.end).contains(&page);
+        let of = |stream: &Stream| {
+            let end = if stream.is_forward() { stream.reach() } else { stream.end };
+            stream.ahead > 0 && (stream.first..end).contains(&page)
+        };
         if let Some(index) = self.list.iter().position(of) {
-            return Some((index, 0));
+            let stream = &mut self.list[index];
+            let advanced = (page + 1).saturating_sub(stream.end);
+            stream.end = stream.end.max(page + 1);
+            stream.ahead = stream.ahead.saturating_sub(advanced);
+            stream.advanced = stream.advanced.saturating_add(advanced);
+            return Some((index, advanced));
         }
         let steps = |stream: &Stream| if stream.ahead > 0 { stream.steps_to(page) } else { None };
         let mut found = self.list.iter().enumerate().filter_map(|(index, stream)| Some((index, steps(stream)?)));
@@ -275,7 +335,7 @@ impl Streams {
 
     /// Number of active streams that go forwards.
     pub fn forward_streams(&self) -> usize {
-        let active = |stream: &&Stream| stream.forward >= 2 && stream.used_at + ACTIVE > self.now;
+        let active = |stream: &&Stream| stream.forward > 1 && stream.used_at + ACTIVE > self.now;
         self.list.iter().filter(active).count()
     }
 

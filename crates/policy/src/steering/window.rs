@@ -16,8 +16,11 @@ const LEAST_WAIT_SHARE: f64 = 0.02;
 const LARGE_WAIT_SHARE: f64 = 0.25;
 /// A larger window is kept if the wait time per page falls to this share at most.
 const GAIN: f64 = 0.95;
-/// Waits are judged over at least this number of windows.
-const JUDGED_WINDOWS: u64 = 2;
+/// Waits are judged over at least this number of windows, and this number of pages.
+const JUDGED_WINDOWS: u64 = 3;
+const JUDGED_PAGES: u64 = 128;
+/// A window grows after at least this number of waits.
+const LEAST_WAITS: u64 = 2;
 /// After this number of windows without a reason for a change, measurement begins again.
 const FORGOTTEN_WINDOWS: u64 = 16;
 /// A larger window that did not help is not tried again for this time: 30 s, then twice as long each time.
@@ -71,7 +74,8 @@ pub(super) enum Verdict {
 /// The judgement of one open file.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Judge {
-    settled: Option<Mark>,
+    /// The counters at the begin of the measurement: all, and those without excused waits.
+    settled: Option<(Mark, Mark)>,
     trial: Option<Trial>,
     /// No larger window before `held_until_ns`.
     ceiling: u64,
@@ -80,10 +84,11 @@ pub(super) struct Judge {
 }
 
 impl Judge {
-    /// A decision with a window of `size` pages before it, of `window` allowed ones. `most`: limit of the window by memory and file.
+    /// A decision with a window of `size` pages before it, of `window` allowed ones. `now` and `judged`: the counters, and those without
+    /// the waits that no window would prevent. `most`: limit of the window by memory and file.
     pub fn judge(
         &mut self,
-        now: &Mark,
+        (now, judged): (&Mark, &Mark),
         size: u64,
         window: u64,
         most: u64,
@@ -91,29 +96,29 @@ impl Judge {
         machine: &Machine,
     ) -> Verdict {
         let is_full = size.saturating_mul(2) > window;
-        let Some(settled) = self.settled else {
-            self.settled = is_full.then_some(*now);
+        let Some((all, settled)) = self.settled else {
+            self.settled = is_full.then_some((*now, *judged));
             return Verdict::Open;
         };
-        let rate = settled.rate_to(now);
-        if !is_full || rate.advanced_pages < JUDGED_WINDOWS.saturating_mul(window) {
+        let (total, rate) = (all.rate_to(now), settled.rate_to(judged));
+        if !is_full || rate.advanced_pages < JUDGED_WINDOWS.saturating_mul(window).max(JUDGED_PAGES) {
             return Verdict::Open;
         }
         if let Some(trial) = self.trial.take()
-            && !has_gained(&trial.before, &rate)
+            && !has_gained(&trial.before, &total)
         {
             self.hold(trial.from, now.at_ns);
             self.settled = None;
-            return Verdict::Back { before: trial.before, after: rate, to: trial.from };
+            return Verdict::Back { before: trial.before, after: total, to: trial.from };
         }
         let to = self.larger(now, window, &rate, most, limits, machine);
         if to > window {
-            self.trial = Some(Trial { from: window, before: rate });
+            self.trial = Some(Trial { from: window, before: total });
             self.settled = None;
             return Verdict::Grow { rate, to };
         }
         if rate.advanced_pages > FORGOTTEN_WINDOWS.saturating_mul(window) {
-            self.settled = Some(*now);
+            self.settled = Some((*now, *judged));
             return if rate.wait_share() < LEAST_WAIT_SHARE { Verdict::Content } else { Verdict::Open };
         }
         Verdict::Open
@@ -121,7 +126,7 @@ impl Judge {
 
     /// The window that the waits justify.
     fn larger(&self, now: &Mark, window: u64, rate: &Rate, most: u64, limits: &Limits, machine: &Machine) -> u64 {
-        if rate.waits == 0 || rate.wait_share() < LEAST_WAIT_SHARE || machine.pressure {
+        if rate.waits < LEAST_WAITS || rate.wait_share() < LEAST_WAIT_SHARE || machine.pressure {
             return window;
         }
         // The bytes in flight that keep the disk busy.

@@ -53,11 +53,15 @@ impl OpenFile {
         if missed {
             stream.ahead = 0;
         }
-        if !stream.is_confirmed(failures) || now_ns < off_until_ns || now_ns < self.held_until_ns || machine.pressure {
+        let is_known = stream.is_forward() || stream.is_confirmed(failures);
+        if !is_known || now_ns < off_until_ns || now_ns < self.held_until_ns || machine.pressure {
             return None;
         }
         let (from, is_first) = (stream.distance, stream.distance == 0);
         let waited = self.mark.waits.saturating_sub(waits);
+        if is_first {
+            stream.distance = fetching::first_distance(stream, machine);
+        }
         let distance = fetching::limited(stream, room, machine);
         if !is_first && !missed && !fetching::is_due(stream, distance) {
             return None;

@@ -53,7 +53,8 @@ impl OpenFile {
         }
         let streams = self.streams.forward_streams().max(1) as u64;
         let most = (around.room.own() / streams).min(self.file_pages).max(from);
-        let verdict = self.judge.judge(&self.mark, seen.size, from, most, around.limits, around.machine);
+        let verdict =
+            self.judge.judge((&self.mark, &self.judged()), seen.size, from, most, around.limits, around.machine);
         let act = match verdict {
             Verdict::Open => None,
             Verdict::Content => self.calm(seen.at_ns),
@@ -92,7 +93,8 @@ impl OpenFile {
     pub(super) fn over_read(&mut self, seen: &Seen, around: &Around) -> Option<Act> {
         let random = self.random;
         let issued = seen.issued_pages.saturating_sub(random.issued_before);
-        if random.calls < JUDGED_READS || issued <= random.wanted_pages.saturating_mul(OVER_READ) {
+        let is_over = issued > random.wanted_pages.saturating_mul(OVER_READ);
+        if random.calls < JUDGED_READS || !is_over || self.streams.forward_streams() > 0 {
             return None;
         }
         self.random.calls = 0;
