@@ -56,6 +56,8 @@ struct thread_record {
 	u64 needed;   /* pages from `page` on that the access touches */
 	u64 first;    /* the issued pages */
 	u64 end;
+	u64 cached;   /* pages of the file that were cached before, and how many were counted as issued */
+	u64 counted;
 	u64 switches; /* the thread's voluntary context switches before it */
 	/* The wait in progress. */
 	u64 wait_open;

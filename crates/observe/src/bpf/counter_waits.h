@@ -11,6 +11,19 @@ static __always_inline u64 called_open(struct task_struct *task, u32 descriptor)
 	return (u64)(real ? real : open);
 }
 
+/* From include/linux/sched.h: a fatal signal ends the sleep. So a read or a fault sleeps for a page; the submission of a request sleeps
+ * without, for a free request or for metadata that say where the file is. */
+#define TASK_WAKEKILL 0x100
+
+/* What was already cached was not issued. When the thread sleeps for a page, all pages of its decision were added. */
+static __always_inline void correct_issued(struct thread_record *thread, struct open_record *record)
+{
+	u64 cached = cached_pages_of((void *)thread->inode), added = cached > thread->cached ? cached - thread->cached : 0;
+	if (record && thread->counted > added)
+		count(record, COUNT_ISSUED, added - thread->counted);
+	thread->counted = 0;
+}
+
 static __always_inline void begin_wait(struct task_struct *task, u64 now_ns)
 {
 	if (task->tgid == settings.own_pid)
@@ -41,8 +54,15 @@ static __always_inline void begin_wait(struct task_struct *task, u64 now_ns)
 		thread->has_waited = 1;
 	if (thread->is_locked_wait && thread->inode == thread->fault_inode)
 		take_hit_back(thread);
-	if (is_after_decision)
+	if (!is_after_decision)
+		return;
+	if (BPF_CORE_READ(task, __state) & TASK_WAKEKILL) {
+		correct_issued(thread, record_of(open));
 		thread->phase = NO_DECISION;
+	} else {
+		/* The submission continues afterwards. */
+		thread->switches++;
+	}
 }
 
 static __always_inline void end_wait(u32 tid, u64 now_ns)

@@ -65,6 +65,12 @@ static __always_inline u64 pages_of_file(struct inode *inode)
 	return (BPF_CORE_READ(inode, i_size) + (1ULL << settings.page_shift) - 1) >> settings.page_shift;
 }
 
+static __always_inline u64 cached_pages_of(struct inode *inode)
+{
+	struct address_space *mapping = BPF_CORE_READ(inode, i_mapping);
+	return BPF_CORE_READ(mapping, nrpages);
+}
+
 /* The record of an open file. An address is reused: another inode, or a state in which nothing was read yet, is another open file. */
 static __always_inline struct open_record *find_record(struct decision *decision)
 {
@@ -136,7 +142,7 @@ static __always_inline struct thread_record *begin_decision(struct decision *dec
 	thread->inode = (u64)decision->inode;
 	thread->page = decision->page;
 	thread->needed = decision->is_fault ? 1 : decision->wanted;
-	thread->first = thread->end = 0;
+	thread->first = thread->end = thread->counted = 0;
 	thread->switches = switches_of((void *)bpf_get_current_task());
 	thread->phase = DECIDED;
 	thread->kind = decision->kind;
@@ -223,7 +229,11 @@ static __always_inline void issued(struct thread_record *thread, struct inode *i
 	if (settings.is_exact)
 		return;
 	struct open_record *record = record_of(thread->open);
-	count(record, COUNT_ISSUED, issue_pages(thread->open, thread->inode, first, end));
+	u64 new = issue_pages(thread->open, thread->inode, first, end);
+	if (!thread->counted)
+		thread->cached = cached_pages_of(inode);
+	thread->counted += new;
+	count(record, COUNT_ISSUED, new);
 	u64 from = thread->page > first ? thread->page : first;
 	u64 to = thread->page + thread->needed < end ? thread->page + thread->needed : end;
 	if (from >= to)
