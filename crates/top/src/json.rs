@@ -9,6 +9,8 @@ use std::time::Duration;
 /// An open file. Counts are null unless an interval was counted.
 pub fn file_json(file: &OpenFile, interval: Option<Duration>) -> Value {
     let window = file.window.as_ref();
+    // A row for closed files has none of these.
+    let open = (file.closed_files == 0).then_some(file);
     let mut value = json!({
         "pid": file.pid,
         "comm": Value::Null,
@@ -22,11 +24,11 @@ pub fn file_json(file: &OpenFile, interval: Option<Duration>) -> Value {
         "last_pages": window.map(|window| window.pages),
         "async_pages": window.map(|window| window.async_pages),
         "marker_page": window.and_then(Window::marker),
-        "file_bytes": file.file_bytes,
-        "cached_pages": file.cached_pages,
-        "position_bytes": file.position_bytes,
-        "device": file.device.to_string(),
-        "inode": file.inode_number,
+        "file_bytes": open.map(|file| file.file_bytes),
+        "cached_pages": open.map(|file| file.cached_pages),
+        "position_bytes": open.map(|file| file.position_bytes),
+        "device": open.map(|file| file.device.to_string()),
+        "inode": open.map(|file| file.inode_number),
         "closed_files": file.closed_files,
     });
     add_path(&mut value, "comm", &file.comm);

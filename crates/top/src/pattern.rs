@@ -16,6 +16,8 @@ use crate::{Advice, Counted, Decided, Pattern, Window};
 
 /// Fewer decided pages show no order.
 const MIN_DECIDED: usize = 3;
+/// The first window of a file begins in these pages: 32 KiB.
+const START_PAGES: u64 = 8;
 /// Largest number of interleaved series.
 const MAX_SERIES: usize = 3;
 
@@ -37,10 +39,12 @@ fn by_decisions(counted: &Counted, file_pages: u64) -> Pattern {
         return Pattern::Unknown;
     }
     let pages: Vec<u64> = decided.iter().map(|decided| decided.page).collect();
-    let rises = pages.windows(2).all(|pair| pair[0] < pair[1]);
+    // A fall to the start is another pass over the file.
+    let rises = pages.windows(2).all(|pair| pair[0] < pair[1] || pair[1] < START_PAGES);
     // Each marker was reached in order. A miss at the start belongs to every stream.
-    if rises && counted.markers >= counted.misses.max(1) {
-        let is_whole = pages[0] == 0 && file_pages <= counted.issued_pages;
+    let has_markers = counted.markers >= counted.misses.max(1);
+    if rises && has_markers {
+        let is_whole = pages[0] == 0 && file_pages <= counted.issued_pages && counted.misses <= 1;
         return if is_whole { Pattern::OnceOnly } else { Pattern::Sequential };
     }
     if let Some(found) = by_steps(&pages, counted) {
@@ -48,6 +52,7 @@ fn by_decisions(counted: &Counted, file_pages: u64) -> Pattern {
     }
     match series(&pages) {
         2..=MAX_SERIES if 2 * MIN_DECIDED <= pages.len() => Pattern::Interleaved,
+        _ if has_markers => Pattern::Sequential,
         _ => random(decided),
     }
 }
@@ -123,6 +128,7 @@ mod tests {
     fn patterns_are_found_by_decided_pages() {
         for (pages, misses, markers, expected) in [
             (&[0, 2, 32, 64, 96, 128][..], 1, 5, Pattern::Sequential),
+            (&[192, 448, 832, 0, 64, 192, 448], 2, 6, Pattern::Sequential),
             (&[900, 896, 892, 888], 4, 0, Pattern::Backward),
             (&[0, 16, 32, 48, 64], 5, 0, Pattern::Stride),
             (&[0, 50_000, 4, 50_004, 8, 50_008], 6, 0, Pattern::Interleaved),

@@ -179,7 +179,7 @@ pub fn text(sample: &Sample, screen: Screen) -> String {
 }
 
 /// Columns of a number or a name take about this much space each.
-const COLUMN_WIDTH: usize = 10;
+const COLUMN_WIDTH: usize = 9;
 /// The least space for the path.
 const PATH_WIDTH: usize = 24;
 
