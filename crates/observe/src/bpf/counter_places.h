@@ -219,7 +219,7 @@ static __always_inline void find_descriptor(struct counter_event *event, struct 
 	struct descriptor_search search = {
 		.table = BPF_CORE_READ(table, fd),
 		.open = open,
-		.is_layer = !!(BPF_CORE_READ((struct file___state *)open, f_mode) & FMODE_BACKING),
+		.is_layer = is_of_layer(open),
 		.descriptors = BPF_CORE_READ(table, max_fds),
 		.found = known,
 	};

@@ -23,8 +23,6 @@
 /* From include/linux/fs.h. */
 #define FMODE_READ 0x1
 #define FMODE_RANDOM 0x1000
-/* Likewise, since Linux 6.8: a file of a layer, opened for a file on overlayfs. */
-#define FMODE_BACKING 0x2000000
 /* From include/uapi/linux/magic.h. */
 #define OVERLAYFS_SUPER_MAGIC 0x794c7630
 
@@ -132,6 +130,21 @@ static __always_inline struct file *real_file(struct file *open)
 		return own;
 	struct file *upper = BPF_CORE_READ((struct ovl_file *)own, upperfile);
 	return upper ? upper : BPF_CORE_READ((struct ovl_file *)own, realfile);
+}
+
+/* From include/linux/err.h and fs/mount.h: the namespace of mounts that the kernel itself uses. */
+#define MNT_NS_INTERNAL ((u64)-22)
+
+struct mount {
+	struct vfsmount mnt;
+	struct mnt_namespace *mnt_ns;
+} RELOCATED;
+
+/* Whether an open file is one that overlayfs reads: it is on a mount that no process sees. */
+static __always_inline bool is_of_layer(struct file *open)
+{
+	struct mount *mount = (void *)BPF_CORE_READ(open, f_path.mnt) - bpf_core_field_offset(struct mount, mnt);
+	return (u64)BPF_CORE_READ(mount, mnt_ns) == MNT_NS_INTERNAL;
 }
 
 #endif

@@ -1,0 +1,378 @@
+//! Counters of open files and decision events, compared with what programs of known patterns do.
+
+use crate::mounted::Mounted;
+use ahead_observe::{
+    CounterOptions, Counters, DecisionEvent, DecisionKind, Detail, MappingAdvice, OpenCounters, StateQuery,
+};
+use ahead_sys::bdi::read_ahead_file;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+/// Opens the file (argument 1) as `f`, with its size in pages, and the arguments after it.
+const BEGIN: &str = "import mmap,os,random,sys,time; f=os.open(sys.argv[1],os.O_RDONLY); pages=os.fstat(f).st_size//4096; \
+                     rest=sys.argv[2:]\n";
+const SEQUENTIAL: &str = "while os.read(f,65536): pass";
+const BACKWARD: &str = "for page in range(pages-4,-1,-4): os.pread(f,16384,page*4096)";
+const HALF: &str = "for page in range(0,pages//2,16): os.pread(f,65536,page*4096)";
+/// Prints the touched pages. `closed`: no descriptor is left.
+const FAULTS: &str = "m=mmap.mmap(f,0,prot=mmap.PROT_READ); 'closed' in rest and os.closerange(3,256)
+for page in random.Random(1).sample(range(pages//64),40): m[page*64*4096]; print(page*64)
+sys.stdout.flush(); os._exit(0)";
+const MAPPED_SEQUENTIAL: &str = "m=mmap.mmap(f,0,prot=mmap.PROT_READ)
+for page in range(pages): m[page*4096]";
+const RANDOM: &str = "for page in random.Random(1).sample(range(pages),int(rest[0])): os.pread(f,4096,page*4096)";
+/// Before each read of 16 pages, it prints a line and waits for one.
+const STEPS: &str =
+    "for page in range(0,pages,16): print(page,flush=True); sys.stdin.readline(); os.pread(f,65536,page*4096)";
+
+/// A file on a loop device whose disk has the kernel's default window of 128 KiB.
+struct Disk {
+    mounted: Mounted,
+    window: PathBuf,
+    before: String,
+}
+
+impl Disk {
+    fn new() -> Option<Disk> {
+        let mounted = Mounted::new("ext4")?;
+        let window = read_ahead_file(mounted.number()).unwrap();
+        let before = std::fs::read_to_string(&window).unwrap();
+        std::fs::write(&window, "128").unwrap();
+        Some(Disk { mounted, window, before })
+    }
+
+    fn file(&self, pages: u64) -> PathBuf {
+        self.mounted.file("data", pages * 4096)
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        std::fs::write(&self.window, self.before.trim()).unwrap();
+    }
+}
+
+fn evict(path: &Path) {
+    let file = File::open(path).unwrap();
+    file.sync_all().unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+}
+
+fn spawn(script: &str, path: &Path, arguments: &[&str]) -> (Child, BufReader<ChildStdout>) {
+    let mut command = Command::new("python3");
+    command.arg("-c").arg(format!("{BEGIN}{script}")).arg(path).args(arguments);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let output = BufReader::new(child.stdout.take().unwrap());
+    (child, output)
+}
+
+/// What was observed of one file.
+struct Observed {
+    counters: OpenCounters,
+    events: Vec<DecisionEvent>,
+    printed: Vec<u64>,
+}
+
+fn start(detail: Detail) -> Option<Counters> {
+    let options = CounterOptions { detail, sends: true, own_pid: std::process::id() };
+    Counters::start(&options).map_err(|error| eprintln!("skipped: {error}")).ok()
+}
+
+fn inode(path: &Path) -> u64 {
+    let file = File::open(path).unwrap();
+    StateQuery::new().unwrap().of_own(file.as_fd()).unwrap().unwrap().inode
+}
+
+/// The counters of the only open file with this inode that read anything.
+fn counters_of(counters: &Counters, inode: u64) -> OpenCounters {
+    let found: Vec<_> = counters.per_open().unwrap().into_iter().filter(|open| open.inode == inode).collect();
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(counters.of_open(found[0].open).unwrap(), Some(found[0].clone()));
+    found.into_iter().next().unwrap()
+}
+
+/// Runs a program that reads a cold file.
+fn observe(detail: Detail, script: &str, path: &Path, arguments: &[&str]) -> Option<Observed> {
+    evict(path);
+    let inode = inode(path);
+    let counters = start(detail)?;
+    let mut events = counters.events().unwrap();
+    let (mut child, output) = spawn(script, path, arguments);
+    let printed = output.lines().map(|line| line.unwrap().parse().unwrap()).collect();
+    assert!(child.wait().unwrap().success());
+    let mut taken = Vec::new();
+    events.take(|event| taken.push(event.clone())).unwrap();
+    assert_eq!(events.lost(), 0);
+    assert_eq!(counters.machine().unwrap().lost_events, 0);
+    taken.retain(|event| event.inode == inode);
+    Some(Observed { counters: counters_of(&counters, inode), events: taken, printed })
+}
+
+#[test]
+fn sequential_read_issues_and_uses_each_page_once() {
+    let Some(disk) = Disk::new() else { return };
+    let path = disk.file(2048);
+    for detail in [Detail::Decisions, Detail::Hits] {
+        let Some(observed) = observe(detail, SEQUENTIAL, &path, &[]) else { return };
+        let Observed { counters, events, .. } = observed;
+        assert_eq!((counters.misses, counters.faults, counters.issued_pages), (1, 0, 2048), "{counters:?}");
+        assert_eq!((counters.wasted_pages, counters.thrashed_pages), (0, 0));
+        // Windows of 32 pages.
+        assert!((60..70).contains(&counters.markers), "{counters:?}");
+        assert!(counters.waits >= 1 && counters.wait_ns > 0 && counters.locked < counters.waits, "{counters:?}");
+        let exact = detail == Detail::Hits;
+        assert_eq!(counters.used_pages, exact.then_some(2048));
+        assert_eq!(counters.hits.is_some_and(|hits| hits > 60), exact);
+        let first = &events[0];
+        assert_eq!((first.kind, first.page, first.wanted), (DecisionKind::Miss, 0, 16));
+        assert_eq!((first.before.size, first.before.prev_pos, first.before.window_pages), (0, -1, 32));
+        assert_eq!((first.file_pages, first.cached_pages, first.disk_window_pages), (2048, 0, 32));
+        assert_eq!((first.descriptor, first.mapping, first.is_thrashed), (Some(3), None, false));
+        assert_eq!(first.device, disk.mounted.number());
+        assert!(first.comm.starts_with(b"python"));
+        let second = &events[1];
+        assert_eq!((second.kind, second.before.start, second.before.size), (DecisionKind::Marker, 0, 32));
+        assert!(events.iter().skip(1).all(|event| event.kind == DecisionKind::Marker));
+        let last = counters.last_pages.iter().map(|last| last.page).collect::<Vec<_>>();
+        assert!(last.len() == 8 && last.is_sorted(), "{last:?}");
+    }
+}
+
+#[test]
+fn backward_read_misses_each_time() {
+    let Some(disk) = Disk::new() else { return };
+    let path = disk.file(2048);
+    let Some(Observed { counters, events, .. }) = observe(Detail::Decisions, BACKWARD, &path, &[]) else { return };
+    assert_eq!((counters.misses, counters.markers, counters.issued_pages), (512, 0, 2048), "{counters:?}");
+    assert_eq!((counters.wasted_pages, counters.thrashed_pages, counters.locked), (0, 0, 0));
+    let pages: Vec<_> = events.iter().take(3).map(|event| (event.page, event.wanted)).collect();
+    assert_eq!(pages, [(2044, 4), (2040, 4), (2036, 4)]);
+    evict(&path);
+}
+
+#[test]
+fn pages_read_ahead_and_evicted_unread_are_wasted() {
+    let Some(disk) = Disk::new() else { return };
+    let path = disk.file(2048);
+    for detail in [Detail::Decisions, Detail::Hits] {
+        evict(&path);
+        let inode = inode(&path);
+        let Some(counters) = start(detail) else { return };
+        let (mut child, output) = spawn(HALF, &path, &[]);
+        assert_eq!(output.lines().count(), 0);
+        assert!(child.wait().unwrap().success());
+        let before = counters_of(&counters, inode);
+        assert!((1056..1100).contains(&before.issued_pages) && before.wasted_pages == 0, "{before:?}");
+        evict(&path);
+        let after = counters_of(&counters, inode);
+        assert_eq!(after.wasted_pages, before.issued_pages - 1024, "{detail:?}");
+    }
+}
+
+#[test]
+fn faults_have_their_page_and_mapping() {
+    let Some(disk) = Disk::new() else { return };
+    let path = disk.file(16384);
+    for (detail, arguments) in [(Detail::Decisions, &[][..]), (Detail::Decisions, &["closed"]), (Detail::Hits, &[])] {
+        let Some(observed) = observe(detail, FAULTS, &path, arguments) else { return };
+        let Observed { counters, events, printed } = observed;
+        assert_eq!((counters.misses, counters.faults, counters.markers), (40, 40, 0), "{counters:?}");
+        // 32 pages around each fault; at the start of the file they may overlap, at the end they are fewer.
+        assert!((39 * 32 - 16..=40 * 32).contains(&counters.issued_pages), "{counters:?}");
+        assert_eq!(counters.used_pages, (detail == Detail::Hits).then_some(40));
+        assert_eq!(counters.hits, (detail == Detail::Hits).then_some(0));
+        assert!(events.len() >= 16);
+        for (event, page) in events.iter().zip(&printed) {
+            assert_eq!((event.kind, event.page, event.wanted), (DecisionKind::Fault, *page, 1));
+            let mapping = event.mapping.unwrap();
+            assert_eq!((mapping.first_page, mapping.end_page, mapping.advice), (0, 16384, MappingAdvice::Normal));
+            assert_eq!(event.descriptor.is_none(), !arguments.is_empty());
+        }
+        let last = counters.last_pages.iter().map(|last| (last.page, last.is_fault));
+        assert!(last.eq(printed[32..].iter().map(|page| (*page, true))), "{counters:?}");
+    }
+}
+
+#[test]
+fn sequential_mapping_uses_its_pages() {
+    let Some(disk) = Disk::new() else { return };
+    let path = disk.file(2048);
+    let Some(Observed { counters, events, .. }) = observe(Detail::Hits, MAPPED_SEQUENTIAL, &path, &[]) else { return };
+    assert_eq!((counters.misses, counters.faults, counters.issued_pages), (1, 1, 2048), "{counters:?}");
+    assert_eq!((counters.used_pages, counters.wasted_pages), (Some(2048), 0), "{counters:?}");
+    let markers = events.iter().filter(|event| event.kind == DecisionKind::Marker && event.mapping.is_some());
+    assert!(markers.count() >= 16);
+}
+
+#[test]
+fn random_reader_sends_sixteen_events_in_a_tenth_of_a_second() {
+    let Some(disk) = Disk::new() else { return };
+    let path = disk.file(16384);
+    let Some(observed) = observe(Detail::Decisions, RANDOM, &path, &["4000"]) else { return };
+    let Observed { counters, events, .. } = observed;
+    assert!(counters.misses > 3000, "{counters:?}");
+    let within = |first: &DecisionEvent| {
+        let end = first.time_ns + 99_000_000;
+        events.iter().filter(|event| event.time_ns >= first.time_ns && event.time_ns < end).count()
+    };
+    // The budget of two periods may meet.
+    assert!(events.iter().all(|first| within(first) <= 2 * (16 + 32)), "{}", events.len());
+    assert!(events.len() >= 16 && (events.len() as u64) < counters.misses / 4, "{}", events.len());
+    // Each event has the counts of all decisions.
+    let last = events.last().unwrap();
+    assert!(last.misses > events.len() as u64 && last.issued_pages >= last.misses - 1);
+}
+
+#[test]
+fn small_file_sends_nothing_and_is_counted() {
+    let Some(disk) = Disk::new() else { return };
+    let path = disk.file(64);
+    let Some(Observed { counters, events, .. }) = observe(Detail::Decisions, SEQUENTIAL, &path, &[]) else { return };
+    assert_eq!((counters.misses, counters.issued_pages, events.len()), (1, 64, 0), "{counters:?}");
+}
+
+/// A program that waits for a line before each read, and its open file.
+struct Stepped {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Stepped {
+    fn new(path: &Path) -> Stepped {
+        let (child, output) = spawn(STEPS, path, &[]);
+        let mut stepped = Stepped { child, output };
+        stepped.await_step();
+        stepped
+    }
+
+    fn await_step(&mut self) {
+        assert!(self.output.read_line(&mut String::new()).unwrap() > 0);
+    }
+
+    /// Lets it read the next 16 pages.
+    fn step(&mut self) {
+        writeln!(self.child.stdin.as_ref().unwrap()).unwrap();
+        self.await_step();
+    }
+}
+
+impl Drop for Stepped {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+#[test]
+fn page_evicted_before_it_is_read_thrashes() {
+    let Some(disk) = Disk::new() else { return };
+    let path = disk.file(2048);
+    for detail in [Detail::Decisions, Detail::Hits] {
+        evict(&path);
+        let inode = inode(&path);
+        let Some(counters) = start(detail) else { return };
+        let mut events = counters.events().unwrap();
+        let mut reader = Stepped::new(&path);
+        reader.step();
+        let first = counters_of(&counters, inode);
+        assert_eq!((first.misses, first.issued_pages), (1, 32), "{first:?}");
+        evict(&path);
+        reader.step();
+        let second = counters_of(&counters, inode);
+        assert_eq!((second.misses, second.thrashed_pages, second.wasted_pages), (2, 1, 16), "{second:?}");
+        let mut thrashed = Vec::new();
+        let take = |event: &DecisionEvent| thrashed.extend((event.inode == inode).then_some(event.is_thrashed));
+        events.take(take).unwrap();
+        assert_eq!(thrashed, [false, true]);
+        // Pages that were read already, and are read again, were not evicted too early.
+        assert_eq!(first.thrashed_pages, 0);
+    }
+}
+
+#[test]
+fn quiet_file_sends_only_what_differs() {
+    let Some(disk) = Disk::new() else { return };
+    let path = disk.file(2048);
+    evict(&path);
+    let inode = inode(&path);
+    let Some(counters) = start(Detail::Decisions) else { return };
+    let mut events = counters.events().unwrap();
+    let mut taken = || {
+        let mut pages = Vec::new();
+        events.take(|event| pages.extend((event.inode == inode).then_some(event.page))).unwrap();
+        pages
+    };
+    let mut reader = Stepped::new(&path);
+    reader.step();
+    assert_eq!(taken(), [0]);
+    let open = counters_of(&counters, inode).open;
+    counters.set_quiet(open, true).unwrap();
+    reader.step();
+    reader.step();
+    assert_eq!(taken(), [0; 0]);
+    assert!(counters_of(&counters, inode).markers >= 2);
+    // The next marked page is evicted before it is read: a miss that thrashes.
+    evict(&path);
+    reader.step();
+    assert_eq!(taken(), [48]);
+    counters.set_quiet(open, false).unwrap();
+    reader.step();
+    reader.step();
+    assert!(!taken().is_empty());
+    counters.forget(open);
+    assert_eq!(counters.of_open(open).unwrap(), None);
+    counters.forget(open);
+}
+
+#[test]
+fn own_reads_are_not_counted() {
+    let Some(disk) = Disk::new() else { return };
+    let path = disk.file(2048);
+    evict(&path);
+    let inode = inode(&path);
+    for detail in [Detail::Decisions, Detail::Hits] {
+        let Some(counters) = start(detail) else { return };
+        let mut events = counters.events().unwrap();
+        evict(&path);
+        std::fs::read(&path).unwrap();
+        let mut own = 0;
+        events.take(|event| own += u32::from(event.inode == inode)).unwrap();
+        assert_eq!(own, 0);
+        assert!(counters.per_open().unwrap().iter().all(|open| open.inode != inode));
+    }
+}
+
+/// A file on overlayfs is reported by the open file of its layer, and by the descriptor that the process has.
+#[test]
+fn file_on_overlay_is_seen_in_its_layer() {
+    let Some(disk) = Disk::new() else { return };
+    let at = |name: &str| disk.mounted.root.join(name);
+    for name in ["lower", "upper", "work", "merged"] {
+        std::fs::create_dir(at(name)).unwrap();
+    }
+    let path = disk.mounted.file("lower/data", 2048 * 4096);
+    evict(&path);
+    let inode = inode(&path);
+    let options = ["lower", "upper", "work"].map(|name| at(name).display().to_string());
+    let options = format!("lowerdir={},upperdir={},workdir={}", options[0], options[1], options[2]);
+    let mount = Command::new("mount").args(["-t", "overlay", "overlay", "-o", &options]).arg(at("merged")).status();
+    if !mount.unwrap().success() {
+        return eprintln!("skipped: no overlayfs");
+    }
+    let seen = std::panic::catch_unwind(|| {
+        let file = File::open(at("merged/data")).unwrap();
+        let own = StateQuery::new().unwrap().of_own(file.as_fd()).unwrap().unwrap();
+        assert_eq!((own.inode, own.device), (inode, disk.mounted.number()));
+        drop(file);
+        for (script, kind) in [(SEQUENTIAL, DecisionKind::Miss), (MAPPED_SEQUENTIAL, DecisionKind::Fault)] {
+            let Some(observed) = observe(Detail::Decisions, script, &at("merged/data"), &[]) else { return };
+            assert_eq!((observed.counters.misses, observed.counters.issued_pages), (1, 2048));
+            assert_eq!((observed.events[0].kind, observed.events[0].descriptor), (kind, Some(3)));
+        }
+    });
+    assert!(Command::new("umount").arg(at("merged")).status().unwrap().success());
+    seen.unwrap();
+}
