@@ -58,13 +58,13 @@ pub(super) struct Around<'a> {
     pub room: Room,
 }
 
-/// Calls in no order.
+/// The jumps among the last decisions about calls.
 #[derive(Clone, Copy, Debug, Default)]
-struct RandomReads {
-    calls: u64,
-    /// Pages that they requested.
-    wanted_pages: u64,
-    /// Pages that the kernel had requested before the first of them.
+struct Jumps {
+    decisions: u64,
+    jumps: u64,
+    /// Used and issued pages before the first of these decisions.
+    advanced_before: u64,
     issued_before: u64,
 }
 
@@ -76,6 +76,7 @@ pub(super) struct OpenFile {
     class: Class,
     file_pages: u64,
     has_descriptor: bool,
+    is_mapped: bool,
     setting: Setting,
     /// No acts before this time.
     held_until_ns: u64,
@@ -92,7 +93,9 @@ pub(super) struct OpenFile {
     streams: Streams,
     fetches: Fetches,
     polls: Polls,
-    random: RandomReads,
+    /// Consecutive calls in no order.
+    random: u64,
+    jumps: Jumps,
     /// Pages that were evicted unused, at the last change of the window, and pages that were found evicted since.
     wasted_before: u64,
     thrashed_pages: u64,
@@ -163,19 +166,21 @@ impl OpenFile {
         }
         match self.class {
             Class::Sequential | Class::Interleaved | Class::Unknown => acts.extend(self.steer_window(seen, around)),
-            Class::RandomRead => acts.extend(self.over_read(seen, around)),
+            Class::OnceOnly => acts.extend(self.share(around)),
             _ => {}
         }
-        if seen.mapping.is_some() {
-            acts.extend(self.steer_faults(seen, around));
+        match seen.mapping {
+            Some(_) => acts.extend(self.steer_faults(seen, around)),
+            None => acts.extend(self.over_read(seen, around)),
         }
         let is_pattern = match followed.how {
-            How::Step => true,
+            // Which pages a mapping uses between two faults is not known.
+            How::Step => seen.mapping.is_none() || self.class == Class::Backward,
             // On a disk that seeks, the kernel's windows grow too slowly for several readers.
             How::Forward => self.class == Class::Interleaved && fetching::seeks(&around.machine.device),
             How::New => false,
         };
-        if is_pattern && seen.mapping.is_none() {
+        if is_pattern && !self.faults.are_random() {
             acts.extend(self.fetch(followed.index, seen.kind != Kind::Marker, around));
         }
         acts.extend(self.give_up(false));
@@ -191,6 +196,7 @@ impl OpenFile {
             if self.decisions < 2 { interval_ns } else { (self.interval_ns / 4 * 3).saturating_add(interval_ns / 4) };
         self.decisions = self.decisions.saturating_add(1);
         self.note_waits(seen.waits, seen.wait_ns);
+        self.is_mapped = seen.mapping.is_some();
         (self.file_pages, self.has_descriptor) = (seen.file_pages, seen.has_descriptor);
     }
 
@@ -218,11 +224,13 @@ impl OpenFile {
 
     /// Assigns the decision to a stream.
     fn follow(&mut self, seen: &Seen) -> Followed {
-        // The kernel notes the whole window as the request of a fault.
+        // The kernel notes the whole window as the request of a fault; a fault uses a page, and half of the window before it is read.
         let wanted = if seen.mapping.is_some() { 1 } else { seen.wanted.max(1) };
         let end = seen.page.saturating_add(wanted).min(seen.file_pages.max(seen.page.saturating_add(1)));
+        let before = if seen.kind == Kind::Fault { seen.window_pages / 2 } else { 0 };
         let window_end = seen.start.saturating_add(seen.size);
-        let decision = Decision { kind: seen.kind, page: seen.page, end, start: seen.start, window_end };
+        let decision =
+            Decision { kind: seen.kind, page: seen.page.saturating_sub(before), end, start: seen.start, window_end };
         let followed = self.streams.follow(&decision);
         self.thrashed_pages = self.thrashed_pages.saturating_add(u64::from(followed.is_evicted));
         self.mark.advanced_pages = self.mark.advanced_pages.saturating_add(followed.advanced);
@@ -233,13 +241,10 @@ impl OpenFile {
     /// Finds the class.
     fn classify(&mut self, seen: &Seen, followed: &Followed) {
         if followed.how != How::New {
-            self.random.calls = 0;
+            self.random = 0;
         } else if seen.mapping.is_none() && seen.kind != Kind::Marker {
-            if self.random.calls == 0 {
-                self.random = RandomReads { calls: 0, wanted_pages: 0, issued_before: seen.issued_pages };
-            }
-            self.random.calls = self.random.calls.saturating_add(1);
-            self.random.wanted_pages = self.random.wanted_pages.saturating_add(seen.wanted);
+            self.random = self.random.saturating_add(1);
+            self.jumps.jumps = self.jumps.jumps.saturating_add(1);
         }
         self.is_once &= followed.how == How::Forward || self.decisions == 1;
         let Some(stream) = self.streams.get(followed.index) else { return };
@@ -250,7 +255,7 @@ impl OpenFile {
             How::Forward if self.is_once && self.file_pages <= ONCE_ONLY_PAGES => Class::OnceOnly,
             How::Forward if several => Class::Interleaved,
             How::Forward if stream.forward >= FORWARD && !self.faults.are_random() => Class::Sequential,
-            How::New if self.random.calls >= RANDOM_READS => Class::RandomRead,
+            How::New if self.random >= RANDOM_READS => Class::RandomRead,
             _ => self.class,
         };
     }

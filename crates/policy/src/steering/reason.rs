@@ -71,7 +71,7 @@ pub enum Reason {
         calls: u64,
         /// Pages that the kernel read for them.
         issued: u64,
-        /// Pages that they requested.
+        /// Pages that they used.
         wanted: u64,
         /// The window before.
         from: u64,
@@ -170,7 +170,7 @@ impl fmt::Display for Reason {
             }
             Reason::RandomReads { calls, issued, wanted, from, to } => {
                 let calls = count(calls, "call");
-                write!(f, "{calls} in no order requested {}, the kernel read {}", Size(wanted), Size(issued))?;
+                write!(f, "{calls} in no order used {}, the kernel read {}", Size(wanted), Size(issued))?;
                 change(f, from, to)
             }
             Reason::Consecutive { pages } => {

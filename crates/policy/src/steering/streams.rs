@@ -123,10 +123,16 @@ impl Stream {
         (rest < length && (1..=most).contains(&steps)).then_some(steps)
     }
 
+    /// Length of its last run. A reader that makes several calls in a run uses pages that the kernel has requested, without a decision.
+    fn run(&self) -> u64 {
+        let (run, step) = (self.end.saturating_sub(self.first), self.step.unsigned_abs());
+        let is_filled = self.issued_end.saturating_sub(self.first) >= step && run.saturating_mul(2) > step;
+        if is_filled { run.max(step).max(1) } else { run.max(1) }
+    }
+
     /// The reader has moved on by steps to a run that begins at this page. Returns the pages by which it advanced.
     fn step_on(&mut self, first: Page, end: Page, steps: u64) -> u64 {
-        let run = self.end.saturating_sub(self.first);
-        let length = if steps == 1 { run.max(1) } else { self.length.max(1) };
+        let length = if steps == 1 { self.run() } else { self.length.max(1) };
         let used = length.saturating_mul(steps);
         self.repeated = self.repeated.saturating_add(u32::try_from(steps).unwrap_or(u32::MAX));
         self.advanced = self.advanced.saturating_add(used);

@@ -12,13 +12,18 @@ use super::seen::{Limits, Machine};
 
 /// A reader that waits for less than this share of its time is left alone: 1/50, less than the 3 % that a run varies.
 const LEAST_WAIT_SHARE: f64 = 0.02;
-/// A reader that waits for more than this share of its time is served by a fourfold window.
-const LARGE_WAIT_SHARE: f64 = 0.25;
+/// A window grows by these factors at least and at most.
+const LEAST_GROWTH: u64 = 2;
+const MOST_GROWTH: f64 = 64.0;
 /// A larger window is kept if the wait time per page falls to this share at most.
 const GAIN: f64 = 0.95;
-/// Waits are judged over at least this number of windows, and this number of pages.
+/// Waits are judged over at least this number of windows, and this number of pages. Half of the pages and two windows are enough if the
+/// reader waits for most of its time and nothing is on trial.
 const JUDGED_WINDOWS: u64 = 3;
 const JUDGED_PAGES: u64 = 128;
+const CLEAR_WAIT_SHARE: f64 = 0.5;
+const CLEAR_WINDOWS: u64 = 2;
+const CLEAR_PAGES: u64 = 64;
 /// A window grows after at least this number of waits.
 const LEAST_WAITS: u64 = 2;
 /// After this number of windows without a reason for a change, measurement begins again.
@@ -101,7 +106,9 @@ impl Judge {
             return Verdict::Open;
         };
         let (total, rate) = (all.rate_to(now), settled.rate_to(judged));
-        if !is_full || rate.advanced_pages < JUDGED_WINDOWS.saturating_mul(window).max(JUDGED_PAGES) {
+        let is_clear = self.trial.is_none() && rate.wait_share() > CLEAR_WAIT_SHARE;
+        let (windows, pages) = if is_clear { (CLEAR_WINDOWS, CLEAR_PAGES) } else { (JUDGED_WINDOWS, JUDGED_PAGES) };
+        if !is_full || rate.advanced_pages < windows.saturating_mul(window).max(pages) {
             return Verdict::Open;
         }
         if let Some(trial) = self.trial.take()
@@ -129,15 +136,15 @@ impl Judge {
         if rate.waits < LEAST_WAITS || rate.wait_share() < LEAST_WAIT_SHARE || machine.pressure {
             return window;
         }
-        // The bytes in flight that keep the disk busy.
-        let busy = machine.device.pages_per_access().saturating_mul(2);
-        let factor = if rate.wait_share() > LARGE_WAIT_SHARE && window < busy { 4 } else { 2 };
+        // A window of this length would take as long to use as the wait, if the disk had the bandwidth.
+        let factor = 1.0 / (1.0 - rate.wait_share()).max(1.0 / MOST_GROWTH);
+        let factor = (factor as u64).max(LEAST_GROWTH);
         let ceiling = if now.at_ns < self.held_until_ns { self.ceiling } else { u64::MAX };
         window.max(1).saturating_mul(factor).min(limits.max_window_pages).min(most).min(ceiling)
     }
 
     /// A larger window than this one is not tried for a while.
-    fn hold(&mut self, ceiling: u64, now_ns: u64) {
+    pub fn hold(&mut self, ceiling: u64, now_ns: u64) {
         if now_ns >= self.held_until_ns.saturating_add(HOLD_NS) {
             self.holds = 0;
         }

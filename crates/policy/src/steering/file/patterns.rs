@@ -77,7 +77,11 @@ impl OpenFile {
         if stream.repeated >= SUCCESS {
             self.fetches.failures = 0;
         }
-        let (step, accesses, to) = (stream.step, u64::from(stream.repeated).saturating_add(1), stream.distance);
+        let (step, repeated) = match stream.is_forward() {
+            true => (i64::try_from(stream.length).unwrap_or(i64::MAX), stream.forward),
+            false => (stream.step, stream.repeated),
+        };
+        let (accesses, to) = (u64::from(repeated).saturating_add(1), stream.distance);
         if ranges.is_empty() {
             return None;
         }
@@ -89,7 +93,7 @@ impl OpenFile {
         self.plan_poll(0, machine.device.access_ns / 2);
         let class = self.class;
         let reason = if from > 0 && to > from {
-            Reason::PatternWaited { class, waits: waited, from, to }
+            Reason::PatternWaited { class, waits: waited.max(1), from, to }
         } else {
             Reason::Pattern { class, step, accesses, distance }
         };
@@ -103,7 +107,8 @@ impl OpenFile {
 
     /// The time from the last decision or poll to the next poll.
     pub fn poll_after_ns(&self) -> Option<u64> {
-        let is_fetched = self.streams.ahead() > 0 && self.class != Class::Advised;
+        // Faults do not move the position of an open file.
+        let is_fetched = self.streams.ahead() > 0 && self.class != Class::Advised && !self.is_mapped;
         is_fetched.then_some(self.polls.after_ns.clamp(POLL_NS.start, POLL_NS.end))
     }
 

@@ -1,6 +1,6 @@
 //! The acts that set a window.
 
-use super::{Around, OpenFile};
+use super::{Around, Jumps, OpenFile};
 use crate::steering::act::Act;
 use crate::steering::class::Class;
 use crate::steering::faults::Change;
@@ -8,9 +8,10 @@ use crate::steering::reason::Reason;
 use crate::steering::seen::{Kind, Limits, Machine, Seen};
 use crate::steering::window::Verdict;
 
-/// Number of calls in no order whose read pages are compared with the requested ones.
-const JUDGED_READS: u64 = 16;
-/// If the kernel reads more than this multiple of what they request, the window is too large.
+/// Number of decisions after which the pages that the kernel has read are compared with the used ones, and of jumps among these.
+const JUDGED_DECISIONS: u64 = 64;
+const JUDGED_JUMPS: u64 = 16;
+/// If the kernel reads more than this multiple of what the reader uses, the window is too large.
 const OVER_READ: u64 = 2;
 /// The window is reduced if this part of it was evicted unread: a quarter.
 const EVICTED_SHARE: u64 = 4;
@@ -72,7 +73,7 @@ impl OpenFile {
     }
 
     /// Reduces the window to the part of this open file, if all together claim too much.
-    fn share(&mut self, around: &Around) -> Option<Act> {
+    pub(super) fn share(&mut self, around: &Around) -> Option<Act> {
         let (from, room) = (self.setting.pages, &around.room);
         let streams = self.streams.forward_streams().max(1) as u64;
         let claimed = from.min(self.file_pages).saturating_mul(streams);
@@ -89,23 +90,32 @@ impl OpenFile {
         self.set_window(to, Reason::Share { files, pages, from, to })
     }
 
-    /// The smallest window for calls in no order, if the kernel reads more than they request.
+    /// A small window for calls in no order, if the kernel reads more than they use.
     pub(super) fn over_read(&mut self, seen: &Seen, around: &Around) -> Option<Act> {
-        let random = self.random;
-        let issued = seen.issued_pages.saturating_sub(random.issued_before);
-        let is_over = issued > random.wanted_pages.saturating_mul(OVER_READ);
-        if random.calls < JUDGED_READS || !is_over || self.streams.forward_streams() > 0 {
+        self.jumps.decisions += 1;
+        if self.jumps.decisions < JUDGED_DECISIONS {
             return None;
         }
-        self.random.calls = 0;
+        let used_now = self.mark.advanced_pages;
+        let next = Jumps { advanced_before: used_now, issued_before: seen.issued_pages, ..Jumps::default() };
+        let last = std::mem::replace(&mut self.jumps, next);
+        let used = used_now.saturating_sub(last.advanced_before);
+        let issued = seen.issued_pages.saturating_sub(last.issued_before);
+        if last.issued_before == 0 || last.jumps < JUDGED_JUMPS || issued <= used.saturating_mul(OVER_READ) {
+            return None;
+        }
+        // Pages that are transferred in the time of an access cost less than another access.
+        let device = &around.machine.device;
+        let over_ns = ((issued - used) / last.jumps).saturating_mul(device.page_ns());
         let from = self.setting.pages;
-        let each = (random.wanted_pages / random.calls).max(1);
-        let to = (1u64 << each.ilog2()).max(around.limits.min_window_pages);
-        if to >= from {
+        let run = (used / last.jumps).max(1);
+        let to = run.saturating_mul(2).checked_next_power_of_two().unwrap_or(from).max(around.limits.min_window_pages);
+        if over_ns <= device.access_ns || to >= from {
             return None;
         }
-        let (calls, wanted) = (random.calls, random.wanted_pages);
-        self.set_window(to, Reason::RandomReads { calls, issued, wanted, from, to })
+        self.judge.restart();
+        self.judge.hold(to, seen.at_ns);
+        self.set_window(to, Reason::RandomReads { calls: last.jumps, issued, wanted: used, from, to })
     }
 
     /// Reduces the window for faults in no order, and sets it back when they are consecutive.
