@@ -14,6 +14,7 @@ use crate::tracer::check_privileges;
 use ahead_sys::{Result, machine};
 use decode::COUNTERS;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, OpenObject};
+use sources::Plan;
 
 static OBJECT: Compiled = Compiled(include_bytes!(concat!(env!("OUT_DIR"), "/counters.bpf.deflate")));
 
@@ -42,7 +43,7 @@ impl Counters {
     /// [`ahead_sys::Error::NotPermitted`] and [`ahead_sys::Error::Unsupported`], with what is missing. Then no program stays attached.
     pub fn start(options: &CounterOptions) -> Result<Counters> {
         check_privileges()?;
-        sources::start(options, |source| attach(options, source))
+        sources::start(options, |plan| attach(options, plan))
     }
 
     /// What this kernel shows.
@@ -122,14 +123,14 @@ fn machine_counts(table: &impl MapCore) -> Result<[u64; COUNTERS]> {
     Ok(std::array::from_fn(count))
 }
 
-/// Loads the programs for a source of decisions, and attaches them.
-fn attach(options: &CounterOptions, source: DecisionSource) -> Result<Counters> {
+/// Loads the programs of a plan, and attaches them.
+fn attach(options: &CounterOptions, plan: &Plan) -> Result<Counters> {
     let mut open = objects::open("counters", &OBJECT)?;
     for mut program in open.progs_mut() {
-        let wanted = sources::is_wanted(&program.name().to_string_lossy(), source, options);
+        let wanted = plan.has(&program.name().to_string_lossy());
         program.set_autoload(wanted);
     }
-    set_up_maps(&mut open, options)?;
+    set_up_maps(&mut open, options, plan.sources.hits)?;
     let (object, links) = objects::attach_all(open)?;
     let calls = map(&object, "read_calls")?;
     for (number, argument) in calls::read_calls() {
@@ -138,17 +139,17 @@ fn attach(options: &CounterOptions, source: DecisionSource) -> Result<Counters> 
             .map_err(|e| bpf_error("set up the table of system calls", e))?;
     }
     let passed_over = objects::passed_over(&object)?;
-    Ok(Counters { object, _links: links, sources: sources::seen(options, source), passed_over })
+    Ok(Counters { object, _links: links, sources: plan.sources.clone(), passed_over })
 }
 
-fn set_up_maps(open: &mut OpenObject, options: &CounterOptions) -> Result<()> {
+fn set_up_maps(open: &mut OpenObject, options: &CounterOptions, is_exact: bool) -> Result<()> {
     let memory = machine::meminfo_bytes("MemTotal")?;
     let blocks = (memory / BYTES_PER_BLOCK).clamp(BLOCKS_LEAST, BLOCKS_MOST);
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         let outcome = match name.as_str() {
             "blocks" => map.set_max_entries(blocks as u32),
-            _ if name.contains(".rodata") => map.set_initial_value(&settings(options)),
+            _ if name.contains(".rodata") => map.set_initial_value(&settings(options, is_exact)),
             _ => Ok(()),
         };
         outcome.map_err(|e| bpf_error(&format!("set up the BPF map {name}"), e))?;
@@ -157,19 +158,13 @@ fn set_up_maps(open: &mut OpenObject, options: &CounterOptions) -> Result<()> {
 }
 
 /// `struct counter_settings` of `bpf/counter_maps.h`.
-fn settings(options: &CounterOptions) -> Vec<u8> {
+fn settings(options: &CounterOptions, is_exact: bool) -> Vec<u8> {
     let sample_every = match options.detail {
-        Detail::SampledHits(number) => number.max(1),
-        Detail::Decisions | Detail::Hits => 1,
+        Detail::SampledHits(number) if is_exact => number.max(1),
+        _ => 1,
     };
-    let numbers = [
-        options.own_pid,
-        machine::page_size().ilog2(),
-        options.sends.into(),
-        (options.detail != Detail::Decisions).into(),
-        sample_every,
-        0,
-    ];
+    let numbers =
+        [options.own_pid, machine::page_size().ilog2(), options.sends.into(), is_exact.into(), sample_every, 0];
     numbers.map(u32::to_ne_bytes).concat()
 }
 

@@ -93,20 +93,34 @@ fn types() -> Result<Btf<'static>> {
     Btf::from_vmlinux().map_err(|e| unsupported(format!("the kernel's type information cannot be read: {e}")))
 }
 
-fn is_tracepoint(types: &Btf<'_>, name: &str) -> bool {
-    types.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}")).is_some()
+/// The types, tracepoints and functions of the running kernel.
+pub(crate) struct KernelTypes(Btf<'static>);
+
+impl KernelTypes {
+    pub(crate) fn read() -> Result<KernelTypes> {
+        types().map(KernelTypes)
+    }
+
+    /// Whether the kernel has a tracepoint of this name that BPF can use.
+    pub(crate) fn has_tracepoint(&self, name: &str) -> bool {
+        self.0.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}")).is_some()
+    }
+
+    pub(crate) fn has_function(&self, name: &str) -> bool {
+        self.0.type_by_name::<Func<'_>>(name).is_some()
+    }
 }
 
 /// Whether the kernel has a tracepoint of this name that BPF can use.
 pub(crate) fn has_tracepoint(name: &str) -> Result<bool> {
-    Ok(is_tracepoint(&types()?, name))
+    Ok(KernelTypes::read()?.has_tracepoint(name))
 }
 
 /// Reads the kernel's type information.
 pub fn abilities() -> Result<Abilities> {
-    let btf = types()?;
-    let has_tracepoint = |name: &&str| is_tracepoint(&btf, name);
-    let has_function = |name: &&str| btf.type_by_name::<Func<'_>>(name).is_some();
+    let types = KernelTypes::read()?;
+    let has_tracepoint = |name: &&str| types.has_tracepoint(name);
+    let has_function = |name: &&str| types.has_function(name);
     if let Some(missing) = ALWAYS.iter().find(|name| !has_tracepoint(name)) {
         return Err(unsupported(format!("this kernel has no tracepoint {missing} that BPF can use")));
     }
@@ -117,5 +131,5 @@ pub fn abilities() -> Result<Abilities> {
         Source::Added => true,
     };
     let sources = SOURCES.into_iter().filter(fits).collect();
-    Ok(Abilities { sources, has_splice: has_function(&"filemap_splice_read") })
+    Ok(Abilities { sources, has_splice: types.has_function("filemap_splice_read") })
 }

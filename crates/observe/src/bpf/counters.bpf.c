@@ -19,6 +19,8 @@
  * A wait belongs to the last decision of its thread if that comes right before it (no context switch in between). Otherwise the page was
  * already being read ("locked"), and the descriptor in the system call's arguments leads to the open file.
  *
+ * The tracepoints of read-ahead are in Linux 6.18 and newer; counter_older.h has programs for older kernels.
+ *
  * It must never count or send an access of the observing process, and never lose a count without counting that.
  */
 #include "kernel.h"
@@ -328,3 +330,4 @@ int on_fault(u64 *ctx)
 #include "counter_waits.h"
 #include "counter_evictions.h"
 #include "counter_accesses.h"
+#include "counter_older.h"
