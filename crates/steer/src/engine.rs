@@ -22,7 +22,7 @@ use crate::world::World;
 use ahead_observe::{CounterOptions, Counters, DecisionEvents, DecisionSource, Detail, Sources, StateQuery};
 use ahead_policy::steering::Steering;
 use ahead_process::Signals;
-use ahead_sys::{descriptors, polling, usage};
+use ahead_sys::{descriptors, polling, priority, usage};
 use ahead_undo::guardian;
 use ahead_undo::machine_lock::MachineLock;
 use rustix::event::{PollFd, PollFlags};
@@ -68,6 +68,9 @@ impl<'a> Engine<'a> {
         descriptors::reserve(DESCRIPTORS);
         if !settings.dry_run {
             guardian::start_early()?;
+        }
+        if let Err(error) = priority::prefer_on_processor() {
+            tracing::info!("acts may come late while all processors are busy: {error}");
         }
         let publisher = settings.metrics.as_ref().map(Publisher::new).transpose()?;
         let detail = settings.sample_hits.map_or(Detail::Decisions, |one_in| Detail::SampledHits(one_in.get()));

@@ -162,9 +162,21 @@ impl<P: Policy> Steerer<P> {
         }
         self.files.insert(event.open, file);
         if let Verdict::LeftAlone(why) = verdict {
-            self.leave_alone(world, event.open, reason::RULES, Some(why));
+            self.exclude(world, event, why);
         }
         true
+    }
+
+    /// The rules exclude an open file. Only the first one of a process is logged.
+    fn exclude(&mut self, world: &mut impl World, event: &DecisionEvent, why: String) {
+        self.counts.refusal(reason::RULES);
+        world.set_quiet(event.open, true);
+        if let Some(file) = self.files.get_mut(&event.open) {
+            file.is_left_alone = true;
+        }
+        if self.processes.is_first_exclusion(event.pid) {
+            self.log_left_alone(world, event.open, why);
+        }
     }
 
     /// Drops the quarter of the open files without a change that was seen least recently. `false`: all are changed.

@@ -1,4 +1,4 @@
-//! Low priority for a thread: on the processor and on disks.
+//! Priority of a thread: low on the processor and on disks, or high on the processor.
 
 #![allow(unsafe_code)]
 
@@ -14,6 +14,16 @@ pub fn yield_processor() -> Result<()> {
         0 => Ok(()),
         _ => Err(Error::io("set the scheduling policy", io::Error::last_os_error())),
     }
+}
+
+/// Nice value of a thread that reacts to others within microseconds, and does little each time: -20 is the highest priority, 0 the usual one.
+const PROMPT: i32 = -10;
+
+/// Prefers the calling thread, and those that it starts from now on, on busy processors.
+///
+/// Errors: needs `CAP_SYS_NICE`.
+pub fn prefer_on_processor() -> Result<()> {
+    rustix::process::setpriority_process(None, PROMPT).map_err(|e| Error::io("set the priority", e))
 }
 
 /// `IOPRIO_WHO_PROCESS` of linux/ioprio.h: one thread, and 0 is the calling one.

@@ -35,11 +35,11 @@ pub use restoring::{
     restore_settings_of,
 };
 use reverting::undo_action;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
 use std::fs;
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -57,9 +57,11 @@ pub enum Action {
         /// The kernel file.
         path: PathBuf,
         /// Its value before.
+        #[serde(deserialize_with = "trimmed")]
         old: String,
         /// Its value since, which may differ from the value written. `None` until it is set, and if the kernel changes it:
         /// then it is restored whatever its value.
+        #[serde(default, deserialize_with = "trimmed_if_set")]
         new: Option<String>,
     },
     /// A file system was mounted on `target`. It is unmounted only while it is mounted there.
@@ -97,6 +99,15 @@ pub enum Action {
         /// Its identity. `None` until it is made.
         directory: Option<FileIdentity>,
     },
+}
+
+fn trimmed<'de, D: Deserializer<'de>>(value: D) -> std::result::Result<String, D::Error> {
+    String::deserialize(value).map(|text| text.trim_end().to_owned())
+}
+
+fn trimmed_if_set<'de, D: Deserializer<'de>>(value: D) -> std::result::Result<Option<String>, D::Error> {
+    let value = Option::<String>::deserialize(value)?;
+    Ok(value.map(|text| text.trim_end().to_owned()))
 }
 
 impl Action {
@@ -143,6 +154,8 @@ pub struct Guard {
     path: PathBuf,
     /// `None` after the undo, or if another process has taken it over.
     note: Option<Note>,
+    /// Length of the note that [`Guard::about_to_set`] has written last.
+    brief_length: Option<usize>,
 }
 
 /// Writes the note for a change that is about to be made. Call this first, then make the change, then call
@@ -157,6 +170,9 @@ pub fn note_for(owner: ProcessId, action: Action) -> Result<Guard> {
     note_in(Path::new(NOTES), owner, action)
 }
 
+/// Width of both values in a note of [`Guard::about_to_set`], filled up with spaces: more than the digits of a window in KiB.
+const BRIEF_WIDTH: usize = 12;
+
 /// The operation that needs notes, for messages.
 const NOTING: &str = "changing system settings";
 
@@ -170,7 +186,7 @@ pub fn note_in(directory: &Path, owner: ProcessId, action: Action) -> Result<Gua
     let path = directory.join(name);
     let note = Note { owner, sequence, action };
     note.write(&path)?;
-    Ok(Guard { path, note: Some(note) })
+    Ok(Guard { path, note: Some(note), brief_length: None })
 }
 
 /// Creates a file under a guard that removes it: writes a note, creates, and records the identity. An existing file stays, and is
@@ -212,9 +228,20 @@ fn create<T>(
 }
 
 impl Note {
+    /// Replaces the content of the file by this note, which has the same length.
+    fn write_over(&self, path: &Path) -> Result<()> {
+        let file = fs::File::options().write(true).open(path);
+        let written = file.and_then(|file| file.write_all_at(&self.text()?, 0));
+        written.map_err(|e| Error::unwritable(NOTING, path, e))
+    }
+
+    fn text(&self) -> std::io::Result<Vec<u8>> {
+        serde_json::to_vec(self).map_err(std::io::Error::other)
+    }
+
     /// Writes a temporary file and renames it, because a partial note would be worse than none.
     fn write(&self, path: &Path) -> Result<()> {
-        let text = serde_json::to_vec(self).map_err(|e| Error::io("encode an undo note", std::io::Error::other(e)))?;
+        let text = self.text().map_err(|e| Error::io("encode an undo note", e))?;
         let temporary = path.with_extension(TEMPORARY);
         // Set explicitly, since the umask may differ: a note that other users may write is ignored.
         let created = fs::File::options().write(true).create(true).truncate(true).mode(0o644).open(&temporary);
@@ -258,12 +285,25 @@ impl Guard {
 
     /// For a setting that is changed for microseconds, again and again, under one note: the value before and the value that is about to be set.
     /// If this process is killed meanwhile, the setting is restored only while it has that value. Call it before each change to another value.
+    ///
+    /// A note of the same length is written over the one before: a new file and a rename would take ten times as long as the change. A kill does
+    /// not cut a write of less than a page.
     pub fn about_to_set(&mut self, before: &str, value: &str) -> Result<()> {
-        let Some(Note { action: Action::SetFile { path, old, new }, .. }) = &self.note else { return Ok(()) };
+        let Some(note) = &mut self.note else { return Ok(()) };
+        let Action::SetFile { old, new, .. } = &mut note.action else { return Ok(()) };
         if old == before && new.as_deref() == Some(value) {
             return Ok(());
         }
-        self.identify(Action::SetFile { path: path.clone(), old: before.into(), new: Some(value.into()) })
+        (*old, *new) = (before.into(), Some(value.into()));
+        let mut padded = note.clone();
+        if let Action::SetFile { old, new: Some(new), .. } = &mut padded.action {
+            (*old, *new) = (format!("{before:BRIEF_WIDTH$}"), format!("{value:BRIEF_WIDTH$}"));
+        }
+        let length = padded.text().map_or(0, |text| text.len());
+        if self.brief_length.replace(length) == Some(length) {
+            return padded.write_over(&self.path);
+        }
+        padded.write(&self.path)
     }
 
     /// As [`Self::made`], for a mount on a directory whose path is `target` now.
@@ -441,8 +481,9 @@ mod tests {
             fs::write(&file, since).unwrap();
             let action = Action::SetFile { path: file.clone(), old: "128".into(), new: Some("128".into()) };
             let mut guard = note_in(&notes, dead_process(), action).unwrap();
-            guard.about_to_set(before, "8").unwrap();
-            guard.about_to_set(before, "4").unwrap();
+            for value in ["8", "1024", "8", "4"] {
+                guard.about_to_set(before, value).unwrap();
+            }
             guard.leave();
             assert_eq!(restore_in(&notes).unwrap().len(), 1);
             assert_eq!(fs::read_to_string(&file).unwrap(), left);

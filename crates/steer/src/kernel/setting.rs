@@ -48,13 +48,13 @@ impl DiskSetting {
         let kb = pages * kb_per_page();
         if kb != before_kb {
             let (old, new) = (before_kb.to_string(), kb.to_string());
-            match &mut self.guard {
-                Some(guard) => guard.about_to_set(&old, &new)?,
-                None => {
-                    let path = self.file.path().to_owned();
-                    self.guard = Some(note(Action::SetFile { path, old, new: Some(new) })?);
-                }
+            if self.guard.is_none() {
+                let (path, old) = (self.file.path().to_owned(), old.clone());
+                // Nothing to undo yet: the value is the one before.
+                let new = Some(old.clone());
+                self.guard = Some(note(Action::SetFile { path, old, new })?);
             }
+            self.guard.as_mut().map_or(Ok(()), |guard| guard.about_to_set(&old, &new))?;
         }
         Ok(Prepared { before_kb, kb })
     }
@@ -137,7 +137,7 @@ mod tests {
     fn disk_has_the_window_during_the_act_and_its_own_after_it() {
         let mut disk = Disk::new("128");
         let prepared = disk.prepare(256);
-        assert!(disk.note().contains("\"old\":\"128\",\"new\":\"1024\""), "{}", disk.note());
+        assert!(disk.note().contains("\"new\":\"1024 "), "{}", disk.note());
         let mut exposed = Times::default();
         let mut during = String::new();
         let act = || {
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(disk.setting.during(prepared, 32, &mut Times::default(), administrator), Ok(()));
         assert_eq!(disk.value(), "512");
         let prepared = disk.prepare(1);
-        assert!(disk.note().contains("\"old\":\"512\",\"new\":\"4\""));
+        assert!(disk.note().contains("\"old\":\"512 ") && disk.note().contains("\"new\":\"4 "));
         assert_eq!(disk.setting.during(prepared, 128, &mut Times::default(), || Ok(())), Ok(()));
         assert_eq!(disk.value(), "512");
     }

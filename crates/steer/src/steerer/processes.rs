@@ -22,6 +22,7 @@ const IDLE_NS: u64 = Duration::from_secs(60).as_nanos() as u64;
 struct Known {
     process: Process,
     is_left_alone: bool,
+    has_excluded_file: bool,
     looked_up_ns: u64,
     seen_ns: u64,
 }
@@ -47,6 +48,11 @@ impl Processes {
         if let Some(known) = self.known.get_mut(&pid) {
             known.is_left_alone = true;
         }
+    }
+
+    /// Whether this is the first file of the process that the rules exclude.
+    pub(super) fn is_first_exclusion(&mut self, pid: u32) -> bool {
+        self.known.get_mut(&pid).is_none_or(|known| !std::mem::replace(&mut known.has_excluded_file, true))
     }
 
     pub(super) fn drop_idle(&mut self, now_ns: u64) {
@@ -87,7 +93,8 @@ impl<P: Policy> Steerer<P> {
             self.processes.known.clear();
         }
         let (looked_up_ns, seen_ns) = (event.time_ns, event.time_ns);
-        let known = Known { process, is_left_alone: refusal.is_some(), looked_up_ns, seen_ns };
+        let known =
+            Known { process, is_left_alone: refusal.is_some(), has_excluded_file: false, looked_up_ns, seen_ns };
         self.processes.known.insert(event.pid, known);
         let Some((why, detail)) = refusal else { return Some(comm) };
         self.counts.refusal(why);
