@@ -1,6 +1,7 @@
 //! The metrics: name, type, unit, help and value in one place.
 
 use super::Snapshot;
+use crate::counts::reason;
 use crate::times::Times;
 use ahead_model::PAGE_BYTES;
 use prometheus_client::metrics::MetricType;
@@ -235,7 +236,7 @@ pub const METRICS: &[MetricDescription] = &[
     }),
 ];
 
-/// The table of docs/reference/metrics.md.
+/// The table of docs/reference/metrics.md, and the reasons of refusals.
 pub fn metrics_reference() -> String {
     let mut text = String::from("| metric | type | unit | labels | meaning |\n|---|---|---|---|---|\n");
     for metric in METRICS {
@@ -244,6 +245,8 @@ pub fn metrics_reference() -> String {
         // Writing into a String cannot fail.
         let _ = writeln!(text, "| `{name}` | {kind} | {unit} | {} | {help} |", labels.join(", "));
     }
+    text.push_str("\nReasons of `ahead_steer_refusals_total`:\n\n");
+    reason::ALL.iter().for_each(|why| text.push_str(&format!("- {why}\n")));
     text
 }
 
@@ -259,6 +262,6 @@ mod tests {
             assert!(metric.kind != Kind::Histogram || metric.name.ends_with("_seconds"), "{}", metric.name);
             assert!(!metric.help.ends_with('.') && !metric.help.contains(['|', '\n', '\\']), "{}", metric.name);
         }
-        assert_eq!(metrics_reference().lines().count(), METRICS.len() + 2);
+        assert_eq!(metrics_reference().lines().count(), METRICS.len() + reason::ALL.len() + 5);
     }
 }
