@@ -23,8 +23,8 @@ const WIDE_REPEATED: u32 = 16;
 const MOST_HOLE_PAGES: u64 = 1024;
 /// Number of repetitions of any other step that confirm it.
 const REPEATED: u32 = 2;
-/// A stream without a decision among this number of decisions is not active.
-const ACTIVE: u64 = 2 * MOST_STREAMS as u64;
+/// A stream without a decision or poll among this number of decisions is not active.
+const ACTIVE: u64 = 64;
 /// A reader may be at most this number of steps beyond the fetched ones.
 const SLACK_STEPS: u64 = 4;
 
@@ -317,6 +317,7 @@ impl Streams {
             stream.end = stream.end.max(page + 1);
             stream.ahead = stream.ahead.saturating_sub(advanced);
             stream.advanced = stream.advanced.saturating_add(advanced);
+            stream.used_at = self.now;
             return Some((index, advanced));
         }
         let steps = |stream: &Stream| if stream.ahead > 0 { stream.steps_to(page) } else { None };
@@ -326,6 +327,7 @@ impl Streams {
         let moved = stream.step.saturating_mul(i64::try_from(steps).unwrap_or(i64::MAX));
         let first = stream.first.checked_add_signed(moved).unwrap_or(0);
         let advanced = stream.step_on(first, first.saturating_add(stream.length.max(1)), steps);
+        stream.used_at = self.now;
         Some((index, advanced))
     }
 
