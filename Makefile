@@ -78,7 +78,7 @@ dist: ## Write man pages and completions into dist/, and the header of the libra
 	@scripts/c-header
 
 guide: ## Run the commands that the guide shows, and put their output into its pages (root)
-	@cargo build --release --quiet --locked -p ahead-cli -p ahead-lab-cli
+	@cargo build --release --quiet --locked -p ahead-cli -p ahead-lab-cli -p ahead-steer-cli
 	@scripts/guide-outputs
 
 fuzz: ## Fuzz what reads untrusted input, one minute each (nightly)

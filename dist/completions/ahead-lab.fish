@@ -33,7 +33,7 @@ complete -c ahead-lab -n "__fish_ahead_lab_needs_command" -f -a "probe" -d 'Find
 complete -c ahead-lab -n "__fish_ahead_lab_needs_command" -f -a "sim" -d 'Run read-ahead policies over workloads in a simulated machine'
 complete -c ahead-lab -n "__fish_ahead_lab_needs_command" -f -a "tune" -d 'Find the read-ahead window that serves a disk best, set it, and keep it'
 complete -c ahead-lab -n "__fish_ahead_lab_needs_command" -f -a "restore" -d 'Undo the changes of a killed process; the guardian of this program runs it'
-complete -c ahead-lab -n "__fish_ahead_lab_needs_command" -f -a "generate" -d 'Write man pages and shell completions'
+complete -c ahead-lab -n "__fish_ahead_lab_needs_command" -f -a "generate" -d 'Write man pages, shell completions and the table of metrics'
 complete -c ahead-lab -n "__fish_ahead_lab_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand bench" -l policy -d 'The read-ahead: kernel, or a policy, in which n stands for each of --pages; or direct, which reads the files past the page cache and gives the throughput of the disk. The others are compared with the first (may be repeated)' -r
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand bench" -l directory -d 'Directory of the files' -r -F
@@ -221,7 +221,7 @@ complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand help; and not __fish
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand help; and not __fish_seen_subcommand_from bench disk papers probe sim tune restore generate help" -f -a "sim" -d 'Run read-ahead policies over workloads in a simulated machine'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand help; and not __fish_seen_subcommand_from bench disk papers probe sim tune restore generate help" -f -a "tune" -d 'Find the read-ahead window that serves a disk best, set it, and keep it'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand help; and not __fish_seen_subcommand_from bench disk papers probe sim tune restore generate help" -f -a "restore" -d 'Undo the changes of a killed process; the guardian of this program runs it'
-complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand help; and not __fish_seen_subcommand_from bench disk papers probe sim tune restore generate help" -f -a "generate" -d 'Write man pages and shell completions'
+complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand help; and not __fish_seen_subcommand_from bench disk papers probe sim tune restore generate help" -f -a "generate" -d 'Write man pages, shell completions and the table of metrics'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand help; and not __fish_seen_subcommand_from bench disk papers probe sim tune restore generate help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand help; and __fish_seen_subcommand_from disk" -f -a "create" -d 'Make an image with a file system on it, attach and mount it'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand help; and __fish_seen_subcommand_from disk" -f -a "attach" -d 'Attach an image and mount its file system'

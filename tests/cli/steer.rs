@@ -44,3 +44,27 @@ fn hostile_rules_are_refused_with_their_position() {
         done.stderr(predicate::str::contains(reason));
     }
 }
+
+/// The page is made from the definitions: `ahead_steer::metrics_reference()`. It prints the expected page where it differs.
+#[test]
+fn reference_of_metrics_is_that_of_the_code() {
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/metrics.md")).unwrap();
+    let table = &page[page.find("| metric |").expect("a table")..];
+    assert_eq!(table, ahead_steer::metrics_reference());
+}
+
+/// The unit is not enabled by installing it, and has no more capabilities than the guide names.
+#[test]
+fn unit_has_the_documented_capabilities() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../");
+    let unit = fs::read_to_string(format!("{root}dist/systemd/ahead-steer.service")).unwrap();
+    let guide = fs::read_to_string(format!("{root}docs/guide/steer.md")).unwrap();
+    let set = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).unwrap();
+    assert_eq!(set.split(' ').count(), 6);
+    for capability in set.split(' ') {
+        assert!(guide.contains(&format!("`{capability}`")), "{capability} is not in the guide");
+    }
+    for line in ["Type=notify", "ExecReload=kill -HUP $MAINPID", "NoNewPrivileges=yes", "ProtectSystem=strict"] {
+        assert!(unit.lines().any(|found| found == line), "{line}");
+    }
+}

@@ -9,4 +9,5 @@ mod cli;
 mod steer;
 mod top;
 
+pub use ahead_steer::metrics_reference;
 pub use cli::{Cli, Command};

@@ -1,4 +1,4 @@
-//! `ahead generate`: man pages and completions from the definitions of both command lines (`make dist`).
+//! `ahead generate`: man pages and completions from the definitions of the command lines, and the table of metrics (`make dist`).
 
 use anyhow::Context;
 use clap::{Args, CommandFactory};
@@ -7,10 +7,10 @@ use clap_mangen::Man;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Write man pages and shell completions
+/// Write man pages, shell completions and the table of metrics
 #[derive(Debug, Args)]
 pub struct Generate {
-    /// Directory for the new directories man/ and completions/
+    /// Directory for the new directories man/ and completions/, and metrics.md
     directory: PathBuf,
 }
 
@@ -24,8 +24,12 @@ impl Generate {
         }
         clap_mangen::generate_to(without_help(complete_command(laboratory)), &man)
             .with_context(|| format!("write to {}", man.display()))?;
-        for (name, text) in [("ahead.1", first_page(laboratory)?), ("ahead-lab.1", page(laboratory.clone())?)] {
-            let path = man.join(name);
+        let pages = [
+            (man.join("ahead.1"), first_page(laboratory)?),
+            (man.join("ahead-lab.1"), page(laboratory.clone())?),
+            (self.directory.join("metrics.md"), ahead_steer_cli::metrics_reference()),
+        ];
+        for (path, text) in pages {
             std::fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
         }
         for (mut command, name) in [(complete_command(laboratory), "ahead"), (laboratory.clone(), "ahead-lab")] {
