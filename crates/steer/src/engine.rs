@@ -81,7 +81,7 @@ impl<'a> Engine<'a> {
             return Err(ahead_sys::Error::Unsupported { what: "observing read-ahead".into(), why }.into());
         }
         let events = counters.events()?;
-        let kernel = Kernel::new(counters, StateQuery::new()?);
+        let kernel = Kernel::new(counters, StateQuery::new()?, !settings.dry_run);
         let steerer =
             Steerer::new(&Steering::new(&Default::default()), limited(&settings, &settings.rules), settings.dry_run);
         let (latency, began) = (Times::default(), Instant::now());

@@ -9,7 +9,7 @@ use crate::acting;
 use crate::counts::reason;
 use crate::fetching::Fetcher;
 use crate::times::Times;
-use crate::world::{NotDone, Place, Process, Target, World};
+use crate::world::{NotDone, Process, Target, World};
 use ahead_model::DeviceNumber;
 use ahead_observe::{Counters, OpenState, StateQuery};
 use ahead_policy::steering::Machine;
@@ -21,6 +21,7 @@ use memory::Memory;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// The real world.
@@ -37,11 +38,12 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    pub(crate) fn new(counters: Counters, states: StateQuery) -> Kernel {
+    /// `is_noted`: settings of disks may be changed, and are noted when the disk is first seen.
+    pub(crate) fn new(counters: Counters, states: StateQuery, is_noted: bool) -> Kernel {
         Kernel {
             counters,
             states,
-            disks: Disks::default(),
+            disks: Disks::new(is_noted),
             memory: Memory::new(),
             fetcher: Fetcher::default(),
             held: Times::default(),
@@ -130,14 +132,14 @@ impl World for Kernel {
         })
     }
 
-    fn place(&mut self, target: &Target) -> Place {
-        let Some(number) = target.descriptor else { return Place::default() };
-        let path = other_process::descriptor_path(target.pid, number);
-        let facts = other_process::descriptor_facts(target.pid, number);
-        let mounts = facts.and_then(|_| Table::of_process(target.pid).and_then(|mut table| table.read()).ok());
-        let mount =
-            facts.zip(mounts).and_then(|(facts, mounts)| mounts.into_iter().find(|mount| mount.id == facts.mount_id));
-        Place { path, mount: mount.map(|mount| mount.mount_point) }
+    fn path(&mut self, target: &Target) -> Option<PathBuf> {
+        other_process::descriptor_path(target.pid, target.descriptor?)
+    }
+
+    fn mount(&mut self, target: &Target) -> Option<Vec<u8>> {
+        let facts = other_process::descriptor_facts(target.pid, target.descriptor?)?;
+        let mounts = Table::of_process(target.pid).and_then(|mut table| table.read()).ok()?;
+        mounts.into_iter().find(|mount| mount.id == facts.mount_id).map(|mount| mount.mount_point)
     }
 
     fn machine(&mut self, target: &Target) -> Machine {
@@ -174,7 +176,7 @@ impl World for Kernel {
                 return Err(NotDone::Impossible(reason::WRITTEN));
             }
         }
-        let prepared = match self.disks.setting(setting).prepare(pages, setting::note) {
+        let prepared = match self.disks.setting(setting).prepare(pages) {
             Ok(prepared) => prepared,
             Err(error) => {
                 // The device was removed, and another one may have its number now.

@@ -166,19 +166,38 @@ impl Rules {
     /// Whether a process and a file are steered. A property that is not known counts as excluded, never as included.
     pub(crate) fn verdict(&self, subject: &Subject<'_>) -> Verdict {
         if let Some(rule) = self.exclude.iter().find(|rule| rule.matches(subject, true)) {
-            return Verdict::LeftAlone(format!("excluded by the rule on line {}", rule.line));
+            return rule.excluded();
         }
         if self.include.is_empty() || self.include.iter().any(|rule| rule.matches(subject, false)) {
             return Verdict::Steered;
         }
-        Verdict::LeftAlone("no [[include]] rule matches".into())
+        Verdict::LeftAlone(NOT_INCLUDED.into())
     }
 
-    /// Whether a rule has a condition on the path or the mount of a file, which costs system calls.
-    pub(crate) fn needs_places(&self) -> bool {
-        self.include.iter().chain(&self.exclude).any(|rule| rule.path.is_some() || rule.mount.is_some())
+    /// The verdict for all files of a process. `None`: it depends on the path or the mount of the file, which cost system calls.
+    pub(crate) fn verdict_of_process(&self, command: &str, cgroups: &[String]) -> Option<Verdict> {
+        let subject = Subject { command, path: None, mount: None, cgroups };
+        let applies = |rule: &&Rule| rule.matches_process(&subject);
+        if let Some(rule) = self.exclude.iter().filter(applies).find(|rule| !rule.needs_place()) {
+            return Some(rule.excluded());
+        }
+        let mut include = self.include.iter().filter(applies).peekable();
+        if !self.include.is_empty() && include.peek().is_none() {
+            return Some(Verdict::LeftAlone(NOT_INCLUDED.into()));
+        }
+        let includes_all = self.include.is_empty() || include.any(|rule| !rule.needs_place());
+        let excludes_some = self.exclude.iter().any(|rule| applies(&rule));
+        (includes_all && !excludes_some).then_some(Verdict::Steered)
+    }
+
+    /// Whether a rule has a condition on the mount of a file.
+    pub(crate) fn needs_mounts(&self) -> bool {
+        self.include.iter().chain(&self.exclude).any(|rule| rule.mount.is_some())
     }
 }
+
+/// The reason if only some programs and files are included.
+const NOT_INCLUDED: &str = "no [[include]] rule matches";
 
 impl Rule {
     fn matches(&self, subject: &Subject<'_>, if_unknown: bool) -> bool {
@@ -187,11 +206,22 @@ impl Rule {
             (Some(glob), Some(text)) => glob.matches(text),
             (Some(_), None) => if_unknown,
         };
+        self.matches_process(subject) && holds(&self.mount, subject.mount) && holds(&self.path, subject.path)
+    }
+
+    /// Whether the conditions on the process hold.
+    fn matches_process(&self, subject: &Subject<'_>) -> bool {
         let in_group = |glob: &Glob| subject.cgroups.iter().any(|group| glob.matches(group.as_bytes()));
-        holds(&self.command, Some(subject.command.as_bytes()))
+        self.command.as_ref().is_none_or(|glob| glob.matches(subject.command.as_bytes()))
             && self.cgroup.as_ref().is_none_or(in_group)
-            && holds(&self.mount, subject.mount)
-            && holds(&self.path, subject.path)
+    }
+
+    fn needs_place(&self) -> bool {
+        self.path.is_some() || self.mount.is_some()
+    }
+
+    fn excluded(&self) -> Verdict {
+        Verdict::LeftAlone(format!("excluded by the rule on line {}", self.line))
     }
 }
 
@@ -214,10 +244,9 @@ mod tests {
     #[test]
     fn exclude_counts_before_include_and_no_include_is_everything() {
         let all = Rules::parse("").unwrap();
-        assert!(is_steered(&all, "fio", None) && !all.needs_places());
+        assert!(is_steered(&all, "fio", None) && !all.needs_mounts());
         let text = "[[exclude]]\ncommand = 'fio*'\n[[include]]\npath = '/srv/**'\n";
         let rules = Rules::parse(text).unwrap();
-        assert!(rules.needs_places());
         assert!(is_steered(&rules, "cat", Some("/srv/a/b")));
         assert!(!is_steered(&rules, "fio2", Some("/srv/a/b")));
         assert!(!is_steered(&rules, "cat", Some("/home/a")));
@@ -240,6 +269,22 @@ mod tests {
         let exclude = Rules::parse("[[exclude]]\npath = '/srv/**'\n").unwrap();
         let include = Rules::parse("[[include]]\npath = '/srv/**'\n").unwrap();
         assert!(!is_steered(&exclude, "cat", None) && !is_steered(&include, "cat", None));
+    }
+
+    #[test]
+    fn process_alone_decides_where_no_rule_needs_a_path() {
+        let of = |text: &str, command: &str| Rules::parse(text).unwrap().verdict_of_process(command, &[]);
+        let left_alone = |verdict: Option<Verdict>| matches!(verdict, Some(Verdict::LeftAlone(_)));
+        assert_eq!(of("", "cat"), Some(Verdict::Steered));
+        let exclude = "[[exclude]]\ncommand = 'cat'\n";
+        assert!(left_alone(of(exclude, "cat")));
+        assert_eq!(of(exclude, "dd"), Some(Verdict::Steered));
+        let exclude = "[[exclude]]\ncommand = 'cat'\npath = '/x'\n";
+        assert_eq!((of(exclude, "cat"), of(exclude, "dd")), (None, Some(Verdict::Steered)));
+        let include = "[[include]]\ncommand = 'cat'\npath = '/x'\n";
+        assert_eq!(of(include, "cat"), None);
+        assert!(left_alone(of(include, "dd")));
+        assert_eq!(of(&format!("{include}[[include]]\ncommand = 'c*'\n"), "cat"), Some(Verdict::Steered));
     }
 
     #[test]

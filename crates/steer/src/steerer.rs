@@ -146,25 +146,24 @@ impl<P: Policy> Steerer<P> {
         }
         self.counts.files += 1;
         let mut file = File::new(event, comm);
-        let mut verdict = Verdict::Steered;
-        if self.rules.needs_places() {
-            let place = world.place(&file.target);
-            let path = place.path.map(|path| path.to_string_lossy().into_owned());
-            let cgroups = self.processes.cgroups(event.pid);
-            let subject = Subject {
-                command: &file.comm,
-                path: path.as_ref().map(|path| path.as_bytes()),
-                mount: place.mount.as_deref(),
-                cgroups,
-            };
-            verdict = self.rules.verdict(&subject);
-            file.path = Some(path);
-        }
+        let verdict = self.verdict(world, &mut file);
         self.files.insert(event.open, file);
         if let Verdict::LeftAlone(why) = verdict {
             self.exclude(world, event, why);
         }
         true
+    }
+
+    /// Whether the rules admit a file of an admitted process.
+    fn verdict(&self, world: &mut impl World, file: &mut File) -> Verdict {
+        let Some(cgroups) = self.processes.needs_places(file.target.pid) else { return Verdict::Steered };
+        let path = world.path(&file.target).map(|path| path.to_string_lossy().into_owned());
+        let mount = if self.rules.needs_mounts() { world.mount(&file.target) } else { None };
+        let path_bytes = path.as_ref().map(|path| path.as_bytes());
+        let subject = Subject { command: &file.comm, path: path_bytes, mount: mount.as_deref(), cgroups };
+        let verdict = self.rules.verdict(&subject);
+        file.path = Some(path);
+        verdict
     }
 
     /// The rules exclude an open file. Only the first one of a process is logged.

@@ -46,13 +46,6 @@ pub(crate) struct Process {
     pub is_kernel_thread: bool,
 }
 
-/// Where a file lies.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place {
-    pub path: Option<PathBuf>,
-    pub mount: Option<Vec<u8>>,
-}
-
 /// Why an act was not done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NotDone {
@@ -78,7 +71,10 @@ pub(crate) trait World {
     fn wall_ms(&self) -> u64;
     /// `None`: it has ended.
     fn process(&mut self, pid: u32) -> Option<Process>;
-    fn place(&mut self, target: &Target) -> Place;
+    /// Path of the file. `None`: not known.
+    fn path(&mut self, target: &Target) -> Option<PathBuf>;
+    /// Mount point of the file. `None`: not known.
+    fn mount(&mut self, target: &Target) -> Option<Vec<u8>>;
     /// Memory and disk for an act on this open file.
     fn machine(&mut self, target: &Target) -> Machine;
     /// Memory of the whole machine.

@@ -1,6 +1,6 @@
 //! Disks by the device number of a file system: setting, largest request, speed.
 
-use super::setting::DiskSetting;
+use super::setting::{self, DiskSetting};
 use super::speed::Speed;
 use crate::world::Target;
 use ahead_model::{DeviceNumber, PAGE_BYTES};
@@ -38,9 +38,15 @@ pub(super) struct Disk {
 pub(super) struct Disks {
     by_device: FxHashMap<DeviceNumber, Disk>,
     settings: Vec<(PathBuf, DiskSetting)>,
+    is_noted: bool,
 }
 
 impl Disks {
+    /// `is_noted`: a setting is noted when its disk is first seen, so that the first act does not wait for the note.
+    pub(super) fn new(is_noted: bool) -> Disks {
+        Disks { is_noted, ..Disks::default() }
+    }
+
     /// The disk of an open file.
     pub(super) fn of(&mut self, target: &Target) -> &mut Disk {
         if !self.by_device.contains_key(&target.device) {
@@ -96,7 +102,8 @@ impl Disks {
         if let Some(index) = self.settings.iter().position(|(known, _)| *known == path) {
             return Some(index);
         }
-        match DiskSetting::open(&path) {
+        let opened = DiskSetting::open(&path);
+        match opened.and_then(|setting| if self.is_noted { setting.with_note(setting::note) } else { Ok(setting) }) {
             Ok(setting) => self.settings.push((path, setting)),
             Err(error) => {
                 tracing::warn!("windows are not set on this disk: {error}");

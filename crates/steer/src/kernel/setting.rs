@@ -21,7 +21,7 @@ use std::time::Instant;
 #[derive(Debug)]
 pub(super) struct DiskSetting {
     file: OpenSetting,
-    /// The note; `None` before the first change.
+    /// The note; `None`: nothing may be changed.
     guard: Option<Guard>,
 }
 
@@ -37,24 +37,23 @@ impl DiskSetting {
         Ok(DiskSetting { file: OpenSetting::open(path)?, guard: None })
     }
 
-    /// Notes the change to a window. The value of the disk must be the one that the kernel reports for the open file: otherwise the file has
-    /// another disk.
-    pub(super) fn prepare(
-        &mut self,
-        pages: u64,
+    /// Writes the first note. There is nothing to undo yet: the value is the one before.
+    pub(super) fn with_note(
+        mut self,
         note: impl FnOnce(Action) -> ahead_sys::Result<Guard>,
-    ) -> Result<Prepared, Error> {
+    ) -> ahead_sys::Result<DiskSetting> {
+        let (path, old) = (self.file.path().to_owned(), self.file.read_kb()?.to_string());
+        self.guard = Some(note(Action::SetFile { path, new: Some(old.clone()), old })?);
+        Ok(self)
+    }
+
+    /// Notes the change to a window.
+    pub(super) fn prepare(&mut self, pages: u64) -> Result<Prepared, Error> {
         let before_kb = self.file.read_kb()?;
         let kb = pages * kb_per_page();
         if kb != before_kb {
-            let (old, new) = (before_kb.to_string(), kb.to_string());
-            if self.guard.is_none() {
-                let (path, old) = (self.file.path().to_owned(), old.clone());
-                // Nothing to undo yet: the value is the one before.
-                let new = Some(old.clone());
-                self.guard = Some(note(Action::SetFile { path, old, new })?);
-            }
-            self.guard.as_mut().map_or(Ok(()), |guard| guard.about_to_set(&old, &new))?;
+            let no_note = || Error::io("change a disk's setting", std::io::Error::other("it is not noted"));
+            self.guard.as_mut().ok_or_else(no_note)?.about_to_set(&before_kb.to_string(), &kb.to_string())?;
         }
         Ok(Prepared { before_kb, kb })
     }
@@ -112,14 +111,14 @@ mod tests {
         fn new(kb: &str) -> Disk {
             let home = tempfile::tempdir().unwrap();
             fs::write(home.path().join("read_ahead_kb"), kb).unwrap();
-            let setting = DiskSetting::open(&home.path().join("read_ahead_kb")).unwrap();
+            let notes = home.path().join("undo");
+            let note = |action| ahead_undo::note_in(&notes, ProcessId::own().unwrap(), action);
+            let setting = DiskSetting::open(&home.path().join("read_ahead_kb")).unwrap().with_note(note).unwrap();
             Disk { home, setting }
         }
 
         fn prepare(&mut self, pages: u64) -> Prepared {
-            let notes = self.home.path().join("undo");
-            let note = |action| ahead_undo::note_in(&notes, ProcessId::own().unwrap(), action);
-            self.setting.prepare(pages, note).unwrap()
+            self.setting.prepare(pages).unwrap()
         }
 
         fn value(&self) -> String {
@@ -184,6 +183,8 @@ mod tests {
         assert_eq!(exposed.count(), 0);
         let refused = Err(NotDone::Impossible(reason::NO_SETTING));
         assert_eq!(disk.setting.during(prepared, 64, &mut exposed, || panic!("acted")), refused);
-        assert!(!disk.home.path().join("undo").exists());
+        // In a dry run nothing is noted, and nothing can be changed.
+        drop(disk.setting.guard.take());
+        assert!(disk.setting.prepare(1).is_err() && disk.setting.prepare(32).is_ok());
     }
 }

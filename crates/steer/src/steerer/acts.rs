@@ -300,7 +300,7 @@ impl<P: Policy> Steerer<P> {
         // Before the lookup of the path, which is not part of the act.
         let latency_us = line.decided_ns.map(|decided| world.now_ns().saturating_sub(decided) as f64 / 1e3);
         let target = file.target;
-        let look_up = || world.place(&target).path.map(|path| path.to_string_lossy().into_owned());
+        let look_up = || world.path(&target).map(|path| path.to_string_lossy().into_owned());
         let path = file.path.get_or_insert_with(look_up).clone();
         Some(LogEntry {
             time_ms: world.wall_ms(),

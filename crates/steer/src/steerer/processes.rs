@@ -4,7 +4,7 @@ use super::Steerer;
 use super::policy::Policy;
 use crate::counts::reason;
 use crate::log::{LogEntry, LoggedAct, Outcome};
-use crate::rules::{Subject, Verdict};
+use crate::rules::Verdict;
 use crate::world::{Process, World};
 use ahead_observe::DecisionEvent;
 use rustc_hash::FxHashMap;
@@ -22,6 +22,8 @@ const IDLE_NS: u64 = Duration::from_secs(60).as_nanos() as u64;
 struct Known {
     process: Process,
     is_left_alone: bool,
+    /// The rules depend on the path or the mount of a file.
+    needs_places: bool,
     has_excluded_file: bool,
     looked_up_ns: u64,
     seen_ns: u64,
@@ -39,9 +41,10 @@ impl Processes {
         Processes { known: FxHashMap::default(), most }
     }
 
-    /// The control groups of a process that was looked up.
-    pub(super) fn cgroups(&self, pid: u32) -> &[String] {
-        self.known.get(&pid).map_or(&[], |known| &known.process.cgroups)
+    /// The control groups of a process for whose files the rules need paths or mounts. `None`: all its files are steered.
+    pub(super) fn needs_places(&self, pid: u32) -> Option<&[String]> {
+        let known = self.known.get(&pid).filter(|known| known.needs_places)?;
+        Some(&known.process.cgroups)
     }
 
     pub(super) fn leave_alone(&mut self, pid: u32) {
@@ -86,15 +89,26 @@ impl<P: Policy> Steerer<P> {
 
     /// A process that was not known, or has another program now.
     fn meet(&mut self, world: &mut impl World, event: &DecisionEvent, process: Process) -> Option<Rc<str>> {
-        let refusal = self.process_refusal(&process);
+        let verdict = self.rules.verdict_of_process(&process.comm, &process.cgroups);
+        let needs_places = verdict.is_none();
+        let refusal = match verdict {
+            _ if process.is_kernel_thread => Some((reason::KERNEL_THREAD, reason::KERNEL_THREAD.into())),
+            Some(Verdict::LeftAlone(why)) => Some((reason::RULES, why)),
+            Some(Verdict::Steered) | None => None,
+        };
         let comm = process.comm.clone();
         if self.processes.known.len() >= self.processes.most {
             // Looked up again when they are seen again.
             self.processes.known.clear();
         }
-        let (looked_up_ns, seen_ns) = (event.time_ns, event.time_ns);
-        let known =
-            Known { process, is_left_alone: refusal.is_some(), has_excluded_file: false, looked_up_ns, seen_ns };
+        let known = Known {
+            process,
+            is_left_alone: refusal.is_some(),
+            needs_places,
+            has_excluded_file: false,
+            looked_up_ns: event.time_ns,
+            seen_ns: event.time_ns,
+        };
         self.processes.known.insert(event.pid, known);
         let Some((why, detail)) = refusal else { return Some(comm) };
         self.counts.refusal(why);
@@ -103,21 +117,6 @@ impl<P: Policy> Steerer<P> {
             self.log_process(world, event.pid, &comm, detail);
         }
         None
-    }
-
-    /// Why no open file of this process is steered, whatever its path.
-    fn process_refusal(&self, process: &Process) -> Option<(&'static str, String)> {
-        if process.is_kernel_thread {
-            return Some((reason::KERNEL_THREAD, reason::KERNEL_THREAD.into()));
-        }
-        if self.rules.needs_places() {
-            return None;
-        }
-        let subject = Subject { command: &process.comm, path: None, mount: None, cgroups: &process.cgroups };
-        match self.rules.verdict(&subject) {
-            Verdict::Steered => None,
-            Verdict::LeftAlone(why) => Some((reason::RULES, why)),
-        }
     }
 
     pub(super) fn log_process(&mut self, world: &mut impl World, pid: u32, comm: &str, reason: String) {

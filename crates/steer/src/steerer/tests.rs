@@ -4,12 +4,13 @@ use super::{Policy, Steerer};
 use crate::counts::reason;
 use crate::log::{LogEntry, LoggedAct, Outcome};
 use crate::rules::Rules;
-use crate::world::{NotDone, Place, Process, Target, World};
+use crate::world::{NotDone, Process, Target, World};
 use ahead_model::DeviceNumber;
 use ahead_observe::{DecisionEvent, DecisionKind, FaultMapping, MappingAdvice, OpenState, Readahead};
 use ahead_policy::steering::{Act, Class, Effect, Failure, Limits, Machine, Progress, Rate, Reason, Seen};
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
+use std::path::PathBuf;
 
 /// The open file, the process and the inode of most tests.
 const OPEN: u64 = 0xa000;
@@ -88,7 +89,7 @@ struct Fake {
     failures: Vec<(u64, NotDone)>,
     process: Option<Process>,
     prev_pos: Option<i64>,
-    place: Place,
+    path: Option<PathBuf>,
     holders: HashMap<u64, (u32, u32)>,
 }
 
@@ -104,7 +105,7 @@ impl Fake {
             failures: Vec::new(),
             process: Some(process),
             prev_pos: Some(0),
-            place: Place { path: Some("/srv/file".into()), mount: Some(b"/srv".to_vec()) },
+            path: Some("/srv/file".into()),
             holders: HashMap::new(),
         }
     }
@@ -127,8 +128,12 @@ impl World for Fake {
         self.process.clone()
     }
 
-    fn place(&mut self, _: &Target) -> Place {
-        self.place.clone()
+    fn path(&mut self, _: &Target) -> Option<PathBuf> {
+        self.path.clone()
+    }
+
+    fn mount(&mut self, _: &Target) -> Option<Vec<u8>> {
+        Some(b"/srv".to_vec())
     }
 
     fn machine(&mut self, _: &Target) -> Machine {
