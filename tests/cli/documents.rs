@@ -61,6 +61,9 @@ fn every_key_of_sim_is_documented() {
     let run = "### ahead sim run --json";
     assert_documented(&[run], &printed(&["sim", "run", "S.toml"], home.path()));
     assert_documented(&[run, "### ahead sim sweep --json"], &printed(&["sim", "sweep", "S.toml"], home.path()));
+    let back = "policies = [\"steer\"]\n[[workload]]\npattern = \"backward\"\nfile_mb = 1\n";
+    fs::write(home.path().join("B.toml"), back).unwrap();
+    assert_documented(&["### ahead sim run --acts --json"], &printed(&["sim", "run", "B.toml", "--acts"], home.path()));
     assert_documented(&["### ahead sim policies --json"], &printed(&["sim", "policies"], home.path()));
     assert_documented(&["### ahead sim conform --json"], &printed(&["sim", "conform", "T"], home.path()));
     let replayed = printed(&["sim", "replay", "P.ahead", "--disk", "hdd"], home.path());

@@ -69,6 +69,20 @@ fn a_run_is_printed_as_text_and_as_csv() {
 }
 
 #[test]
+fn acts_of_steering_have_reasons() {
+    let text = "policies = [\"steer\"]\n[disk]\nmodel = \"cloud\"\n[[workload]]\npattern = \"backward\"\nblock_kb = 16\nfile_mb = 4\n";
+    let (_home, path) = scenario(text);
+    let path = path.to_str().unwrap();
+    let acts = json(&["sim", "run", path, "--acts", "--json"]);
+    let first = &acts.as_array().unwrap()[0];
+    assert_eq!((first["act"].as_str(), first["open"].as_u64()), (Some("fetch"), Some(1)), "{first}");
+    let reason = "backward, step -16 KiB, confirmed by 3 accesses";
+    assert!(first["reason"].as_str().unwrap().starts_with(reason), "{first}");
+    ahead(&["sim", "run", path, "--acts"]).assert().success().stdout(predicate::str::contains(reason));
+    ahead(&["sim", "run", path, "--acts", "--csv"]).assert().code(2);
+}
+
+#[test]
 fn a_sweep_runs_each_workload_alone() {
     let (_home, path) = scenario(SCENARIO);
     let axes = ["--policy", "linux-2.6", "--policy", "fixed(8)", "--window", "32K,128K", "--device", "hdd,ssd"];

@@ -11,7 +11,8 @@ use ahead_report::progress::Progress;
 use ahead_report::table::Screen;
 use ahead_sim::Counters;
 use ahead_sim_report::{
-    csv, describe, json as counters_json, policies_json, policies_text, run_page, table, time_limit_warning,
+    acts_json, acts_table, csv, describe, json as counters_json, policies_json, policies_text, run_page, steering_acts,
+    table, time_limit_warning,
 };
 use ahead_sys::user::User;
 use clap::{Args, Subcommand};
@@ -56,6 +57,9 @@ struct Run {
     /// Write a page with the scenario, figures and charts to this file
     #[arg(long, value_name = "OUT")]
     html: Option<PathBuf>,
+    /// Print each act of `ahead steer` on these programs, with its reason, instead of figures (policy steer)
+    #[arg(long, conflicts_with_all = ["csv", "html"])]
+    acts: bool,
 }
 
 /// List the policies
@@ -85,6 +89,15 @@ impl Run {
         let prepare = |out| output::with_rights_of(user.as_ref(), || Output::prepare_page(out));
         let html = self.html.as_deref().map(prepare).transpose()?;
         let scenario = load_scenario(&self.scenario)?;
+        if self.acts {
+            let acts = steering_acts(&scenario);
+            let text = match self.json {
+                true => format!("{}\n", serde_json::to_string_pretty(&acts_json(&acts))?),
+                false => acts_table(&acts).render(Screen::stdout()),
+            };
+            std::io::stdout().write_all(text.as_bytes())?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let progress = Progress::new(scenario.policies.len() as u64);
         let results = scenario.policies.iter().map(|choice| {
             progress.say(choice.to_string());

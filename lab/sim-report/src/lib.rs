@@ -8,10 +8,12 @@
 //! This crate must never change a figure of the simulator beyond its unit, or hide that a run ended at its time limit. This
 //! crate must never read a clock or a file.
 
+mod acts;
 mod page;
 mod policies;
 pub mod sweep;
 
+pub use acts::{TimedAct, acts_json, acts_table, steering_acts};
 pub use page::{run_page, sweep_page};
 pub use policies::{policies_json, policies_text};
 
