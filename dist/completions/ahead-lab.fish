@@ -152,6 +152,7 @@ complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and not __fish_
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from run" -l html -d 'Write a page with the scenario, figures and charts to this file' -r -F
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from run" -l json -d 'Print JSON instead of a table (see docs/reference/json.md)'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from run" -l csv -d 'Print comma-separated values instead of a table'
+complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from run" -l acts -d 'Print each act of `ahead steer` on these programs, with its reason, instead of figures (policy steer)'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from run" -s h -l help -d 'Print help'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from run" -s V -l version -d 'Print version'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l policy -d 'Policies, as listed by `ahead sim policies`, separated by commas (may be repeated)' -r

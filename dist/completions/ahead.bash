@@ -2406,7 +2406,7 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__sim__subcmd__run)
-            opts="-h -V --json --csv --html --help --version"
+            opts="-h -V --json --csv --html --acts --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
