@@ -92,7 +92,7 @@ def runs_on_cached_reads(bench, file):
         began = time.monotonic()
         faults = bench.programs.report("faults", file, FILE_MIB * MIB // 4096)
         return {"reads": reads["reads"], "seconds": took_s, "programs": len(before), "runs": difference(before, middle, names),
-                "idle_runs": difference(middle, end, names), "faults": faults["faults"], "fault_seconds": time.monotonic() - began,
+                "idle_seconds": took_s, "idle_runs": difference(middle, end, names), "faults": faults["faults"], "fault_seconds": time.monotonic() - began,
                 "fault_runs": difference(end, bpf_programs(steer), names)}
 
 

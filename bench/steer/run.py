@@ -107,10 +107,12 @@ def main():
                 if model == "fuse" and not built.has_fuse:
                     say("fuse is left out: libfuse3-dev is not installed")
                     continue
+                load = os.getloadavg()[0]
                 # A new disk for each suite: none finds the files or the layout of another.
                 with place_of(bench, options, model, suite.size_bytes) as place:
                     about = {"commit": stamp.commit(), "date": stamp.today(), "kernel": platform.release(), "rounds": options.rounds,
-                             "seconds": options.seconds, "read_ahead_kb": suite.windows_kib, "cache": suite.cache, "steer": not options.stock_only}
+                             "seconds": options.seconds, "read_ahead_kb": suite.windows_kib, "cache": suite.cache, "load": load,
+                             "steer": not options.stock_only}
                     figures = suite.measure(bench, place)
                 results.setdefault(name, {})[model] = {**about, "figures": figures}
                 save(options.out, results)
