@@ -476,6 +476,54 @@ fn acts_that_are_only_printed_are_not_repeated_at_once() {
     assert_eq!((count, steering.class(1)), (1, Class::RandomMapped));
 }
 
+/// Regression: after useless fetches an enlarged window was set back, and the next decision with it counted as advice of the program.
+#[test]
+fn window_is_set_back_after_useless_fetches_and_the_file_is_steered_again() {
+    let mut steering = Steering::new(&Limits::default());
+    let machine = Machine::default();
+    steering.seen(&read(0, 4), &machine);
+    sequential(&mut steering, 32, 20, |window| if window > 32 { 0 } else { 600_000 });
+    assert_eq!(steering.window(1), Some(64));
+    let mut acts = Vec::new();
+    for part in 0..100u64 {
+        for seen in row(1, 10_000 + part * 2000, -16, 16, 4) {
+            let window_pages = steering.window(1).unwrap_or(32);
+            acts.extend(steering.seen(&Seen { window_pages, at_ns: part, ..seen }, &machine));
+        }
+    }
+    assert!(acts.iter().any(|act| matches!(act, Act::Restore { .. })), "{acts:?}");
+    assert_eq!((steering.window(1), steering.class(1)), (None, Class::Backward));
+}
+
+#[test]
+fn reader_that_stops_is_polled_no_longer() {
+    let mut steering = Steering::new(&Limits::default());
+    for seen in row(1, 50_000, -4, 4, 3) {
+        steering.seen(&seen, &Machine::default());
+    }
+    let mut now_ns = 10_000;
+    let mut polls = 0;
+    while let Some(after_ns) = steering.poll_after_ns(1) {
+        now_ns += after_ns;
+        polls += 1;
+        assert!(polls < 200);
+        steering.progress(&Progress { open: 1, at_ns: now_ns, page: 49_995, waits: None }, &Machine::default());
+    }
+    assert!(now_ns < 120_000_000_000, "{now_ns}");
+}
+
+/// A window that cannot be set is not asked for.
+#[test]
+fn open_file_without_a_descriptor_gets_no_window() {
+    let mut steering = Steering::new(&Limits::default());
+    let machine = Machine { available_pages: 1 << 16, ..Machine::default() };
+    for number in 0..100u64 {
+        let seen = Seen { has_descriptor: false, ..fault(anywhere(number)) };
+        assert_eq!(steering.seen(&seen, &machine), []);
+    }
+    assert_eq!(steering.class(1), Class::RandomMapped);
+}
+
 #[test]
 fn address_of_a_closed_file_is_used_by_another_one() {
     let mut steering = Steering::new(&Limits::default());

@@ -20,6 +20,8 @@ const MOST_FAILURES: u32 = 3;
 const SUCCESS: u32 = 16;
 /// Number of polls in a row outside the pattern before its pages are given up.
 const LOST_POLLS: u32 = 8;
+/// A reader whose position stays the same for this time has stopped: 60 s.
+const STOPPED_NS: u64 = 60_000_000_000;
 /// Time between two polls: from 100 µs, a few times the cost of a poll, to 1 s.
 const POLL_NS: Range<u64> = 100_000..1_000_000_000;
 
@@ -29,7 +31,9 @@ pub(super) struct Polls {
     last_ns: u64,
     after_ns: u64,
     lost: u32,
+    /// The position at the last poll, and the time since which it has been the same.
     page: Option<u64>,
+    since_ns: u64,
 }
 
 /// The fetches for an open file.
@@ -90,6 +94,7 @@ impl OpenFile {
         if is_first {
             self.note_act();
         }
+        self.polls.since_ns = now_ns;
         self.plan_poll(0, machine.device.access_ns / 2);
         let class = self.class;
         let reason = if from > 0 && to > from {
@@ -102,7 +107,7 @@ impl OpenFile {
 
     fn plan_poll(&mut self, lost: u32, after_ns: u64) {
         let after_ns = after_ns.clamp(POLL_NS.start, POLL_NS.end);
-        self.polls = Polls { last_ns: self.mark.at_ns, after_ns, lost, page: self.polls.page };
+        self.polls = Polls { last_ns: self.mark.at_ns, after_ns, lost, ..self.polls };
     }
 
     /// The time from the last decision or poll to the next poll.
@@ -124,8 +129,10 @@ impl OpenFile {
         let elapsed_ns = self.mark.at_ns.saturating_sub(self.polls.last_ns);
         if self.polls.page.replace(progress.page) == Some(progress.page) {
             self.plan_poll(self.polls.lost, self.polls.after_ns.saturating_mul(2));
-            return Vec::new();
+            let has_stopped = self.mark.at_ns.saturating_sub(self.polls.since_ns) > STOPPED_NS;
+            return if has_stopped { self.give_up(true).into_iter().collect() } else { Vec::new() };
         }
+        self.polls.since_ns = self.mark.at_ns;
         let Some((index, advanced)) = self.streams.progress(progress.page) else {
             self.plan_poll(self.polls.lost.saturating_add(1), self.polls.after_ns);
             return self.give_up(self.polls.lost >= LOST_POLLS).into_iter().collect();
@@ -164,6 +171,8 @@ impl OpenFile {
         (fetches.pages, fetches.unused) = (0, 0);
         fetches.off_until_ns = self.mark.at_ns.saturating_add(USELESS_NS);
         self.streams.forget_fetched();
+        self.judge.restart();
+        self.setting.set(self.setting.baseline, self.mark.at_ns);
         Some(Act::Restore { open: self.open, reason })
     }
 }

@@ -38,6 +38,9 @@ impl OpenFile {
 
     /// Adapts the window of sequential streams.
     pub(super) fn steer_window(&mut self, seen: &Seen, around: &Around) -> Vec<Act> {
+        if !self.has_descriptor {
+            return Vec::new();
+        }
         let from = self.setting.pages;
         let evicted = self.evicted(seen);
         if evicted > 0 {
