@@ -28,6 +28,13 @@ const RANDOM: &str = "for page in random.Random(1).sample(range(pages),int(rest[
 const STEPS: &str =
     "for page in range(0,pages,16): print(page,flush=True); sys.stdin.readline(); os.pread(f,65536,page*4096)";
 
+/// Reads one page through each of 10,000 open files, or as many as are permitted; prints their number.
+const MANY: &str = "import resource
+limit=resource.getrlimit(resource.RLIMIT_NOFILE)[1]; resource.setrlimit(resource.RLIMIT_NOFILE,(limit,limit))
+opened=[os.open(sys.argv[1],os.O_RDONLY) for _ in range(min(10000,limit-10))]
+for n,f in enumerate(opened): os.pread(f,4096,(n*37%pages)*4096)
+print(len(opened))";
+
 /// A file on a loop device whose disk has the kernel's default window of 128 KiB.
 struct Disk {
     mounted: Mounted,
@@ -375,4 +382,25 @@ fn file_on_overlay_is_seen_in_its_layer() {
     });
     assert!(Command::new("umount").arg(at("merged")).status().unwrap().success());
     seen.unwrap();
+}
+
+/// More open files than the kernel returns at once. The time of one query is printed; the limit is for a slow machine.
+#[test]
+fn ten_thousand_open_files_are_counted() {
+    let Some(disk) = Disk::new() else { return };
+    let path = disk.file(16384);
+    evict(&path);
+    let inode = inode(&path);
+    let Some(counters) = start(Detail::Decisions) else { return };
+    let (mut child, output) = spawn(MANY, &path, &[]);
+    let opened: usize = output.lines().next().unwrap().unwrap().parse().unwrap();
+    assert!(child.wait().unwrap().success());
+    let begin = std::time::Instant::now();
+    let counted = counters.per_open().unwrap();
+    let elapsed = begin.elapsed();
+    eprintln!("counters of {} open files in {elapsed:?}", counted.len());
+    // The kernel reads ahead where pages before the read one are cached: a few open files miss nothing.
+    let of_file = counted.iter().filter(|open| open.inode == inode).count();
+    assert!((opened - opened / 100..=opened).contains(&of_file), "{of_file} of {opened}");
+    assert!(elapsed.as_millis() < 500, "{elapsed:?}");
 }

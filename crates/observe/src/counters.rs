@@ -18,13 +18,11 @@ use sources::Plan;
 
 static OBJECT: Compiled = Compiled(include_bytes!(concat!(env!("OUT_DIR"), "/counters.bpf.deflate")));
 
-/// Entries that one call of the kernel returns.
-const BATCH: u32 = 4096;
-/// One entry of the table of issued pages for this many bytes of memory: twice what all memory needs, with 64 pages each.
-const BYTES_PER_BLOCK: u64 = 128 << 10;
+/// One entry of the table of issued pages for this many bytes of memory: it has 64 pages.
+const BYTES_PER_BLOCK: u64 = 256 << 10;
 const BLOCKS_LEAST: u64 = 1 << 14;
-/// 256 MiB of files for each MiB of this table.
-const BLOCKS_MOST: u64 = 1 << 18;
+/// 32 GiB of cached files; the table takes 13 MB (about 100 bytes for each entry).
+const BLOCKS_MOST: u64 = 1 << 17;
 
 /// A running observer. Dropping it detaches every program.
 #[derive(Debug)]
@@ -54,7 +52,9 @@ impl Counters {
     /// The counts of every open file that was seen.
     pub fn per_open(&self) -> Result<Vec<OpenCounters>> {
         let opens = map(&self.object, "opens")?;
-        let records = opens.lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY);
+        // The kernel returns whole buckets, so that a batch may be shorter than asked for. libbpf-rs takes such a batch for the last one.
+        // So all must fit into one.
+        let records = opens.lookup_batch(opens.max_entries(), MapFlags::ANY, MapFlags::ANY);
         let records = records.map_err(|e| bpf_error("read counters", e))?;
         let decode = |(open, record): (Vec<u8>, Vec<u8>)| {
             decode::open_counters(u64::from_ne_bytes(open.try_into().ok()?), &record, self.sources.hits)

@@ -8,7 +8,7 @@ const volatile struct counter_settings settings SEC(".rodata.counter_settings") 
 /* By address. Entries of closed files are replaced when the table is full. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 1 << 15);
+	__uint(max_entries, 1 << 14);
 	__type(key, u64);
 	__type(value, struct open_record);
 } opens SEC(".maps");
@@ -16,7 +16,7 @@ struct {
 /* Open files whose decisions are sent only if they differ from those before. Written by user space. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 1 << 15);
+	__uint(max_entries, 1 << 13);
 	__type(key, u64);
 	__type(value, u32);
 } quiet SEC(".maps");
@@ -80,7 +80,7 @@ struct thread_record {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 1 << 14);
+	__uint(max_entries, 1 << 13);
 	__type(key, u32);
 	__type(value, struct thread_record);
 } threads SEC(".maps");

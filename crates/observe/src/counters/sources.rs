@@ -72,6 +72,7 @@ impl Plan {
             missing.push("the page of a fault that maps cached pages: the kernel has no tracepoint page_fault_user");
         }
         missing.push("faults of mappings with MADV_RANDOM, and mapped pages after their first access");
+        missing.push("waits of reads with io_uring: no thread sleeps for them");
         let missing = missing.into_iter().map(String::from).collect();
         Plan { sources: Sources { decisions: source, hits, missing }, programs }
     }

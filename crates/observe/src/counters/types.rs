@@ -14,7 +14,8 @@ pub enum Detail {
     Decisions,
     /// Every access: hits, used and wasted pages are exact.
     Hits,
-    /// Accesses to one in this number of 64-page blocks; their counts are multiplied by it. 1 or 0: [`Detail::Hits`].
+    /// Accesses to one in this number of 64-page blocks; their counts are multiplied by it. Waits for pages in flight count as hits, too. 1 or
+    /// 0: [`Detail::Hits`].
     SampledHits(u32),
 }
 
@@ -89,7 +90,8 @@ pub struct OpenCounters {
     pub issued_pages: u64,
     /// Issued pages that an access touched.
     pub used_pages: Option<u64>,
-    /// Issued pages that were evicted unused.
+    /// Issued pages that were evicted unused. Without observed accesses ([`Detail::Decisions`]) it is an estimate for mappings: a page that was
+    /// mapped beside a faulted one counts as used if the kernel's flags show so.
     pub wasted_pages: u64,
     /// Misses of pages that had been issued before: evicted before they were read.
     pub thrashed_pages: u64,
