@@ -10,6 +10,9 @@
 //!     fork, exec, exit ┘                              │            lost events are counted
 //! ```
 //!
+//! Beside that, for `ahead top` and `ahead steer`: the kernel's read-ahead state of every open file ([`StateQuery`]), and what it decides,
+//! how long readers wait and what is wasted ([`Counters`]).
+//!
 //! `bpf/` is the kernel's half. `source` selects the programs for this kernel, `tracer` runs them, `collect` collects their
 //! events.
 //!
