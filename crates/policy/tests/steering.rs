@@ -361,6 +361,18 @@ fn program_that_changes_the_window_itself_is_left_alone_from_then_on() {
     assert_eq!((acts, steering.class(1), steering.window(1)), (vec![], Class::Advised, None));
 }
 
+/// Regression: an open file that was first seen while the window of another one was set was left alone for good.
+#[test]
+fn window_of_the_disk_during_an_act_is_no_advice() {
+    let mut steering = Steering::new(&Limits::default());
+    steering.seen(&Seen { disk_window_pages: 1, ..read(50_000, 4) }, &Machine::default());
+    assert_eq!(steering.class(1), Class::Advised);
+    for seen in row(1, 49_996, -4, 4, 3) {
+        steering.seen(&seen, &Machine::default());
+    }
+    assert_eq!(steering.class(1), Class::Backward);
+}
+
 #[test]
 fn strides_in_both_directions_are_fetched_after_three_accesses() {
     for (step, length) in [(16i64, 4u64), (8, 1), (-16, 4), (100, 3)] {

@@ -119,3 +119,44 @@ fn single_faults(window: u64, file_pages: u64, machine: &Machine) -> f64 {
     let all_ns = file_pages as f64 / window * (access_ns + window * page_ns);
     LOSS_SHARE * all_ns / (access_ns + page_ns)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_in_memory_gets_single_pages_in_proportion_to_its_length() {
+        let machine = Machine::default();
+        let faults = [100, 10_000, 200_000].map(|pages| single_faults(32, pages, &machine));
+        assert!(faults[0] < 8.0 && faults[1] > 8.0 && faults[2] > 19.0 * faults[1], "{faults:?}");
+        assert_eq!(single_faults(32, machine.available_pages, &machine), f64::INFINITY);
+    }
+
+    #[test]
+    fn dense_use_of_a_file_in_memory_brings_the_window_back_for_good() {
+        let (mut faults, machine, mut changes) = (Faults::default(), Machine::default(), Vec::new());
+        for number in 0..1000u64 {
+            changes.extend(faults.fault(number * number * 4241 % 30_011, 32, 30_011, &machine));
+        }
+        assert!(matches!(changes[..], [Change::Single(4), Change::Back(0)]), "{changes:?}");
+    }
+
+    #[test]
+    fn each_mistake_requires_a_longer_run() {
+        let machine = Machine { available_pages: 1000, ..Machine::default() };
+        let (mut faults, mut backs, mut page) = (Faults::default(), Vec::new(), 0u64);
+        for _ in 0..3 {
+            for number in 1..10u64 {
+                page = (page + number * number * 104_729) % (1 << 30);
+                faults.fault(page, 32, 1 << 30, &machine);
+            }
+            for _ in 0..50 {
+                page += 1;
+                if let Some(Change::Back(pages)) = faults.fault(page, 32, 1 << 30, &machine) {
+                    backs.push(pages);
+                }
+            }
+        }
+        assert_eq!(backs, [8, 16, 32]);
+    }
+}

@@ -146,3 +146,62 @@ fn steps(stream: &mut Stream, distance: u64, file_pages: u64, machine: &Machine)
     }
     ranges
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(device: DeviceDescription) -> Machine {
+        Machine { device, ..Machine::default() }
+    }
+
+    fn stream(first: Page, length: u64, step: i64) -> Stream {
+        let end = first + length;
+        Stream {
+            first,
+            end,
+            issued_first: end,
+            issued_end: end,
+            length,
+            step,
+            repeated: 2,
+            advanced: 3 * length,
+            ..Stream::default()
+        }
+    }
+
+    #[test]
+    fn fetches_end_at_both_ends_of_the_file() {
+        let flash = machine(DeviceDescription::FLASH);
+        let mut down = stream(10, 4, -4);
+        assert_eq!(next(&mut down, 16, 1000, &flash), [2..10]);
+        assert_eq!(next(&mut down, 16, 1000, &flash), [0..2]);
+        assert!(next(&mut down, 16, 1000, &flash).is_empty());
+        let mut up = stream(980, 4, 8);
+        assert_eq!(next(&mut up, 16, 1000, &flash), [988..992, 996..1000]);
+        assert!(next(&mut up, 16, 1000, &flash).is_empty());
+        assert!(next(&mut stream(u64::MAX - 8, 4, i64::MAX), 16, u64::MAX, &flash).is_empty());
+    }
+
+    #[test]
+    fn gaps_that_cost_less_than_a_request_are_read() {
+        let limited =
+            DeviceDescription { request_ns: 333_000, bandwidth_bytes_per_s: 125e6, ..DeviceDescription::FLASH };
+        assert_eq!(next(&mut stream(0, 1, 8), 3, 1000, &machine(limited)), [8..25]);
+        assert_eq!(next(&mut stream(800, 1, -8), 3, 1000, &machine(limited)), [776..793]);
+        assert_eq!(next(&mut stream(0, 4, 16), 8, 1000, &machine(limited)), [16..20, 32..36]);
+    }
+
+    #[test]
+    fn distance_is_at_most_half_of_the_used_pages_unless_the_disk_seeks() {
+        let grows = |device| {
+            let machine = machine(device);
+            let mut stream = Stream { advanced: 1000, distance: 260, ..stream(100_000, 4, -4) };
+            stream.distance = grown(&stream, &machine);
+            limited(&stream, 1 << 20, &machine)
+        };
+        assert_eq!(grows(DeviceDescription::FLASH), 280);
+        assert_eq!(grows(DeviceDescription { bandwidth_bytes_per_s: 5e9, ..DeviceDescription::FLASH }), 500);
+        assert_eq!(grows(DeviceDescription::ROTATING), 1040);
+    }
+}

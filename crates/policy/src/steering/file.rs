@@ -74,6 +74,8 @@ pub(super) struct OpenFile {
     open: u64,
     file: u64,
     class: Class,
+    /// Whether the program has given advice: it is not only a window that differs at first sight.
+    is_advised: bool,
     file_pages: u64,
     has_descriptor: bool,
     is_mapped: bool,
@@ -214,10 +216,16 @@ impl OpenFile {
 
     /// Whether the program leaves read-ahead to the kernel. Its own advice stays, even where an act had set a window before.
     fn is_free(&mut self, seen: &Seen) -> bool {
+        // While an act sets the window of another open file, the disk has that window for some microseconds.
+        let was_set =
+            self.decisions == 2 && self.setting.baseline == seen.disk_window_pages && !self.setting.is_changed();
+        if was_set && self.class == Class::Advised && !self.is_advised {
+            self.class = Class::Unknown;
+        }
         let is_advised =
             seen.is_random || seen.advice != Advice::Normal || !self.setting.check(seen.window_pages, seen.at_ns);
         if is_advised {
-            self.class = Class::Advised;
+            (self.class, self.is_advised) = (Class::Advised, true);
         }
         self.class != Class::Advised
     }

@@ -377,3 +377,74 @@ impl Streams {
         self.list.iter_mut().for_each(|stream| stream.distance /= 2);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn miss(page: Page, wanted: u64, window: (Page, Page)) -> Decision {
+        Decision { kind: Kind::Miss, page, end: page + wanted, start: window.0, window_end: window.1 }
+    }
+
+    fn follow(streams: &mut Streams, list: &[(Page, u64)]) -> Vec<How> {
+        list.iter().map(|(page, wanted)| streams.follow(&miss(*page, *wanted, (0, 0))).how).collect()
+    }
+
+    #[test]
+    fn patterns_are_found_beside_other_readers() {
+        use How::{Forward, New, Step};
+        let mut streams = Streams::default();
+        // Two backward readers in turn, and a sequential one.
+        let list = [(900, 4), (500, 4), (150, 4), (896, 4), (496, 4), (154, 4), (892, 4), (492, 4), (158, 4)];
+        assert_eq!(follow(&mut streams, &list), [New, New, New, Step, Step, Forward, Step, Step, Forward]);
+        let confirmed = streams.list.iter().filter(|stream| stream.is_confirmed(0) && stream.is_backward());
+        assert_eq!(confirmed.count(), 2);
+    }
+
+    /// Regression: the kernel leaves a hole between two windows if another reader's marker is reached. A miss there was counted as
+    /// an eviction.
+    #[test]
+    fn miss_in_a_hole_before_the_window_is_no_eviction() {
+        let mut streams = Streams::default();
+        let marker = |page, window| Decision { kind: Kind::Marker, ..miss(page, 4, window) };
+        streams.follow(&miss(4096, 4, (0, 0)));
+        streams.follow(&marker(4116, (4096, 4120)));
+        streams.follow(&miss(8192, 4, (4121, 4128)));
+        assert!(!streams.follow(&miss(4120, 4, (4121, 4128))).is_evicted);
+        assert!(streams.follow(&miss(4124, 4, (4121, 4128))).is_evicted);
+    }
+
+    #[test]
+    fn several_calls_in_each_block_are_one_run() {
+        let mut streams = Streams::default();
+        let mut window = (0, 0);
+        // Blocks of four pages downwards, each read page by page: the second page of a block makes the kernel read four.
+        for block in (90..100u64).rev() {
+            streams.follow(&miss(4 * block, 1, window));
+            streams.follow(&miss(4 * block + 1, 1, window));
+            window = (4 * block + 1, 4 * block + 5);
+            streams.follow(&Decision { kind: Kind::Marker, ..miss(4 * block + 2, 1, window) });
+            window = (4 * block + 5, 4 * block + 21);
+        }
+        streams.follow(&miss(4 * 89, 1, window));
+        let stream = streams.list.iter().max_by_key(|stream| stream.repeated).unwrap();
+        assert_eq!((stream.step, stream.length, stream.is_backward()), (-4, 4, true));
+    }
+
+    #[test]
+    fn steps_are_counted_in_both_directions() {
+        for (step, page, steps) in [
+            (16, 116, Some(1)),
+            (16, 119, Some(1)),
+            (16, 120, None),
+            (16, 148, Some(3)),
+            (-16, 84, Some(1)),
+            (-16, 83, None),
+            (-16, 68, Some(2)),
+            (16, 90, None),
+        ] {
+            let stream = Stream { step, repeated: 2, ahead: 100, ..Stream::begin(100, 104) };
+            assert_eq!(stream.steps_to(page), steps, "{step} {page}");
+        }
+    }
+}

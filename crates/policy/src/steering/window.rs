@@ -28,10 +28,13 @@ const CLEAR_PAGES: u64 = 64;
 const LEAST_WAITS: u64 = 2;
 /// After this number of windows without a reason for a change, measurement begins again.
 const FORGOTTEN_WINDOWS: u64 = 16;
-/// A larger window that did not help is not tried again for this time: 30 s, then twice as long each time.
-const HOLD_NS: u64 = 30_000_000_000;
-/// Largest number of such doublings: 16 minutes.
-const MOST_HOLDS: u32 = 5;
+/// A larger window that did not help is not tried again for this time: 5 s, then twice as long each time. Waits vary, so the judgement may
+/// be wrong.
+const NO_GAIN_NS: u64 = 5_000_000_000;
+/// The same after evictions and pressure: 30 s.
+const EVICTED_NS: u64 = 30_000_000_000;
+/// Largest number of doublings: 5 and 32 minutes.
+const MOST_HOLDS: u32 = 6;
 /// While memory is short the smallest window is 16 KiB.
 const LEAST_SHRUNK_PAGES: u64 = 4;
 
@@ -114,7 +117,7 @@ impl Judge {
         if let Some(trial) = self.trial.take()
             && !has_gained(&trial.before, &total)
         {
-            self.hold(trial.from, now.at_ns);
+            self.hold_for(trial.from, now.at_ns, NO_GAIN_NS);
             self.settled = None;
             return Verdict::Back { before: trial.before, after: total, to: trial.from };
         }
@@ -143,12 +146,16 @@ impl Judge {
         window.max(1).saturating_mul(factor).min(limits.max_window_pages).min(most).min(ceiling)
     }
 
-    /// A larger window than this one is not tried for a while.
+    /// No window larger than this one for a while, because pages were evicted or read in vain.
     pub fn hold(&mut self, ceiling: u64, now_ns: u64) {
-        if now_ns >= self.held_until_ns.saturating_add(HOLD_NS) {
+        self.hold_for(ceiling, now_ns, EVICTED_NS);
+    }
+
+    fn hold_for(&mut self, ceiling: u64, now_ns: u64, first_ns: u64) {
+        if now_ns >= self.held_until_ns.saturating_add(EVICTED_NS) {
             self.holds = 0;
         }
-        let time_ns = HOLD_NS << self.holds.min(MOST_HOLDS);
+        let time_ns = first_ns << self.holds.min(MOST_HOLDS);
         (self.ceiling, self.held_until_ns) = (ceiling, now_ns.saturating_add(time_ns));
         self.holds = self.holds.saturating_add(1);
     }
@@ -170,4 +177,57 @@ impl Judge {
 /// Whether the waits are clearly shorter.
 fn has_gained(before: &Rate, after: &Rate) -> bool {
     after.wait_ns_per_mib() <= GAIN * before.wait_ns_per_mib()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// A reader at its markers with full windows. `wait_share`: its waits, as a share of its time of 1 ms for 32 pages.
+    /// Returns the first verdict in 6 windows.
+    fn verdict(judge: &mut Judge, window: u64, from: u64, wait_share: f64) -> Option<Verdict> {
+        let verdict = |number: u64| {
+            let time_ns = number * MS * window / 32;
+            let wait_ns = (time_ns as f64 * wait_share) as u64;
+            let mark = Mark { at_ns: from + time_ns, advanced_pages: number * window, waits: number, wait_ns };
+            judge.judge((&mark, &mark), window, window, 1 << 20, &Limits::default(), &Machine::default())
+        };
+        (1..=6).map(verdict).find(|verdict| *verdict != Verdict::Open)
+    }
+
+    #[test]
+    fn growth_follows_the_share_of_the_waits() {
+        for (wait_share, expected) in
+            [(0.01, None), (0.1, Some(64)), (0.6, Some(64)), (0.8, Some(160)), (0.99, Some(2048))]
+        {
+            let to = verdict(&mut Judge::default(), 32, 0, wait_share).map(|verdict| match verdict {
+                Verdict::Grow { to, .. } => to,
+                other => panic!("{other:?}"),
+            });
+            assert_eq!(to, expected, "{wait_share}");
+        }
+    }
+
+    #[test]
+    fn ceiling_is_kept_longer_after_each_failure() {
+        let mut judge = Judge::default();
+        let mut from = 0;
+        for expected_s in [5, 10, 20] {
+            assert!(matches!(verdict(&mut judge, 32, from, 0.6), Some(Verdict::Grow { to: 64, .. })));
+            assert!(matches!(verdict(&mut judge, 64, from, 0.6), Some(Verdict::Back { to: 32, .. })));
+            assert_eq!((judge.held_until_ns - from) / (1000 * MS), expected_s);
+            assert_eq!(verdict(&mut judge, 32, from, 0.6), None);
+            judge.restart();
+            from = judge.held_until_ns;
+        }
+    }
+
+    #[test]
+    fn small_windows_are_not_reduced() {
+        let mut judge = Judge::default();
+        let shrunk = [1, 4, 5, 8, 100].map(|window| judge.shrink(window, 0, &Limits::default()));
+        assert_eq!(shrunk, [None, None, Some(4), Some(4), Some(50)]);
+    }
 }
