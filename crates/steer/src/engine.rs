@@ -144,19 +144,16 @@ impl<'a> Engine<'a> {
     /// Takes the decisions that wait, and polls the readers that are due.
     fn steer(&mut self) -> Result<()> {
         let Engine { events, steerer, kernel, .. } = self;
-        let taken = events.take(|event| steerer.decide(kernel, event))?;
+        events.take(|event| steerer.decide(kernel, event))?;
         steerer.poll_readers(kernel);
         self.drain_log();
-        if taken > 0 {
-            self.kernel.refresh();
-        }
         Ok(())
     }
 
     fn tick(&mut self) {
         self.steerer.tick(&mut self.kernel);
         self.steerer.counts_mut().lost_events = self.events.lost();
-        self.kernel.refresh();
+        self.kernel.close_idle();
         self.drain_log();
     }
 

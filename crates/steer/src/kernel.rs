@@ -76,8 +76,7 @@ impl Kernel {
     }
 
     /// What can wait until the decisions at hand are done.
-    pub(crate) fn refresh(&mut self) {
-        self.memory.refresh();
+    pub(crate) fn close_idle(&mut self) {
         if self.fetcher.is_active() {
             self.fetcher.close_idle();
         }
@@ -121,15 +120,14 @@ impl World for Kernel {
 
     fn process(&mut self, pid: u32) -> Option<Process> {
         let (process, kind) = ProcessId::with_kind(pid).ok()??;
-        let cgroups = other_process::cgroups(pid).unwrap_or_default();
+        let comm = other_process::name(pid)?.into();
+        Some(Process { start_ticks: process.start_ticks, comm, is_kernel_thread: kind == Kind::KernelThread })
+    }
+
+    fn cgroups(&mut self, pid: u32) -> Vec<String> {
+        let text = other_process::cgroups(pid).unwrap_or_default();
         // `0::/path`, `7:memory:/path`.
-        let path = |line: &str| line.splitn(3, ':').nth(2).map(str::to_owned);
-        Some(Process {
-            start_ticks: process.start_ticks,
-            comm: other_process::name(pid)?.into(),
-            cgroups: cgroups.lines().filter_map(path).collect(),
-            is_kernel_thread: kind == Kind::KernelThread,
-        })
+        text.lines().filter_map(|line| line.splitn(3, ':').nth(2).map(str::to_owned)).collect()
     }
 
     fn path(&mut self, target: &Target) -> Option<PathBuf> {
@@ -145,16 +143,12 @@ impl World for Kernel {
     fn machine(&mut self, target: &Target) -> Machine {
         let disk = self.disks.of(target);
         let (device, request_pages) = (disk.speed.description(), disk.request_pages);
-        Machine {
-            available_pages: self.memory.of(target.pid),
-            pressure: self.memory.is_pressed(),
-            device,
-            request_pages,
-        }
+        let (available_pages, pressure) = self.memory.of(target.pid);
+        Machine { available_pages, pressure, device, request_pages }
     }
 
     fn machine_overall(&mut self) -> Machine {
-        let (available_pages, pressure) = (self.memory.overall(), self.memory.is_pressed());
+        let (available_pages, pressure) = self.memory.overall();
         Machine { available_pages, pressure, ..Machine::default() }
     }
 

@@ -194,6 +194,11 @@ impl Rules {
     pub(crate) fn needs_mounts(&self) -> bool {
         self.include.iter().chain(&self.exclude).any(|rule| rule.mount.is_some())
     }
+
+    /// Whether a rule has a condition on the control groups of a process.
+    pub(crate) fn needs_cgroups(&self) -> bool {
+        self.include.iter().chain(&self.exclude).any(|rule| rule.cgroup.is_some())
+    }
 }
 
 /// The reason if only some programs and files are included.

@@ -42,7 +42,6 @@ pub(crate) struct Mapped {
 pub(crate) struct Process {
     pub start_ticks: u64,
     pub comm: Rc<str>,
-    pub cgroups: Vec<String>,
     pub is_kernel_thread: bool,
 }
 
@@ -71,6 +70,8 @@ pub(crate) trait World {
     fn wall_ms(&self) -> u64;
     /// `None`: it has ended.
     fn process(&mut self, pid: u32) -> Option<Process>;
+    /// The control groups of a process, one path for each hierarchy. The kernel takes a lock of all groups for them.
+    fn cgroups(&mut self, pid: u32) -> Vec<String>;
     /// Path of the file. `None`: not known.
     fn path(&mut self, target: &Target) -> Option<PathBuf>;
     /// Mount point of the file. `None`: not known.

@@ -1,16 +1,23 @@
-//! Available memory and memory pressure, without a system call at each decision.
+//! Available memory and memory pressure, without a system call at a decision.
 //!
-//! Counting the memory of a control group takes a tenth of a millisecond. So a decision gets the last value, and values that were used are
-//! counted again after the decisions that wait are done.
+//! ```text
+//!     decision ─▶ last value; wanted ──▶ thread: counts what was wanted, at most every 100 ms ─▶ values for the next decisions
+//! ```
+//!
+//! To count the memory of a control group, the kernel takes locks of all groups and collects the counters of all processors: usually a tenth of
+//! a millisecond, and several while groups are made or removed. Decisions do not wait for that. Until the groups of a process are counted, the
+//! memory of the machine counts.
 
 use ahead_model::PAGE_BYTES;
+use ahead_sys::background;
 use ahead_sys::memory::{available_bytes, available_bytes_of};
 use ahead_sys::pressure::{self, Resource};
 use rustc_hash::FxHashMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A value is counted again after this time.
-const VALID: Duration = Duration::from_millis(100);
+/// Shortest interval between two counts.
+const EVERY: Duration = Duration::from_millis(100);
 
 /// A process without a use of its value is dropped after this time.
 const DROPPED: Duration = Duration::from_secs(10);
@@ -24,86 +31,142 @@ const PRESSURE_SHARE: f64 = 0.1;
 /// Memory as decisions see it.
 #[derive(Debug)]
 pub(super) struct Memory {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    values: Mutex<Values>,
+    wake: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Values {
     of_process: FxHashMap<u32, Value>,
     overall: u64,
-    overall_at: Instant,
     is_pressed: bool,
-    pressure_total: Option<Duration>,
-    pressure_at: Instant,
+    /// A value was used since the last count.
+    is_wanted: bool,
+    has_ended: bool,
 }
 
 #[derive(Debug)]
 struct Value {
-    pages: u64,
-    counted: Instant,
+    /// `None`: not counted yet.
+    pages: Option<u64>,
     used: Instant,
 }
 
+/// The waits for memory so far.
+struct Pressure {
+    total: Option<Duration>,
+    at: Instant,
+}
+
 impl Memory {
+    /// Counts the memory of the machine, and starts the thread. Without a thread the first values stay.
     pub(super) fn new() -> Memory {
-        let now = Instant::now();
-        Memory {
-            of_process: FxHashMap::default(),
-            overall: count_overall(),
-            overall_at: now,
-            is_pressed: false,
-            pressure_total: pressure::total(Resource::Memory).ok(),
-            pressure_at: now,
+        let values = Values { overall: count(available_bytes()), ..Values::default() };
+        let shared = Arc::new(Shared { values: Mutex::new(values), wake: Condvar::new() });
+        let counted = shared.clone();
+        if let Err(error) = background::spawn("ahead-memory", move || counted.work()) {
+            tracing::warn!("available memory is not followed: {error}");
         }
+        Memory { shared }
     }
 
-    /// Available pages for what a process reads.
-    pub(super) fn of(&mut self, pid: u32) -> u64 {
-        let now = Instant::now();
-        let new = || Value { pages: count(pid), counted: now, used: now };
-        let value = self.of_process.entry(pid).or_insert_with(new);
-        value.used = now;
-        value.pages
+    /// Available pages for what a process reads, and whether tasks wait for memory.
+    pub(super) fn of(&self, pid: u32) -> (u64, bool) {
+        let mut values = self.shared.wanted();
+        let used = Instant::now();
+        let value = values.of_process.entry(pid).or_insert(Value { pages: None, used });
+        value.used = used;
+        let pages = value.pages;
+        (pages.unwrap_or(values.overall), values.is_pressed)
     }
 
-    /// Available pages of the machine.
-    pub(super) fn overall(&mut self) -> u64 {
-        if self.overall_at.elapsed() > VALID {
-            (self.overall, self.overall_at) = (count_overall(), Instant::now());
-        }
-        self.overall
+    /// As [`Self::of`], for the machine.
+    pub(super) fn overall(&self) -> (u64, bool) {
+        let values = self.shared.wanted();
+        (values.overall, values.is_pressed)
     }
 
-    /// Whether tasks wait for memory.
-    pub(super) fn is_pressed(&mut self) -> bool {
-        let elapsed = self.pressure_at.elapsed();
-        if elapsed >= PRESSURE_EVERY {
-            let total = pressure::total(Resource::Memory).ok();
-            let waited = total.zip(self.pressure_total).map(|(now, before)| now.saturating_sub(before));
-            self.is_pressed =
-                waited.is_some_and(|waited| waited.as_secs_f64() > elapsed.as_secs_f64() * PRESSURE_SHARE);
-            (self.pressure_total, self.pressure_at) = (total, Instant::now());
-        }
-        self.is_pressed
-    }
-
-    /// The last result of [`Self::is_pressed`].
+    /// Whether tasks waited for memory at the last count.
     pub(super) fn was_pressed(&self) -> bool {
-        self.is_pressed
+        self.shared.locked().is_pressed
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.shared.locked().has_ended = true;
+        self.shared.wake.notify_one();
+    }
+}
+
+impl Shared {
+    fn locked(&self) -> MutexGuard<'_, Values> {
+        self.values.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts the values that were used and are old.
-    pub(super) fn refresh(&mut self) {
-        self.of_process.retain(|_, value| value.used.elapsed() < DROPPED);
-        for (pid, value) in &mut self.of_process {
-            if value.used > value.counted && value.counted.elapsed() > VALID {
-                (value.pages, value.counted) = (count(*pid), Instant::now());
+    /// The values, which are counted again soon.
+    fn wanted(&self) -> MutexGuard<'_, Values> {
+        let mut values = self.locked();
+        if !std::mem::replace(&mut values.is_wanted, true) {
+            self.wake.notify_one();
+        }
+        values
+    }
+
+    /// The thread: sleeps while no value is used.
+    fn work(&self) {
+        let mut pressure = Pressure { total: pressure::total(Resource::Memory).ok(), at: Instant::now() };
+        loop {
+            let mut values = self.locked();
+            while !values.is_wanted && !values.has_ended {
+                values = self.wake.wait(values).unwrap_or_else(PoisonError::into_inner);
             }
+            if values.has_ended {
+                return;
+            }
+            values.is_wanted = false;
+            values.of_process.retain(|_, value| value.used.elapsed() < DROPPED);
+            let pids: Vec<u32> = values.of_process.keys().copied().collect();
+            drop(values);
+            let overall = count(available_bytes());
+            let counted: Vec<(u32, u64)> = pids.into_iter().map(|pid| (pid, count(available_bytes_of(pid)))).collect();
+            let is_pressed = pressure.is_high();
+            let mut values = self.locked();
+            values.overall = overall;
+            values.is_pressed = is_pressed.unwrap_or(values.is_pressed);
+            for (pid, pages) in counted {
+                if let Some(value) = values.of_process.get_mut(&pid) {
+                    value.pages = Some(pages);
+                }
+            }
+            // Only the end interrupts the pause.
+            let paused = self.wake.wait_timeout_while(values, EVERY, |values| !values.has_ended);
+            drop(paused.unwrap_or_else(PoisonError::into_inner));
         }
     }
 }
 
-fn count(pid: u32) -> u64 {
-    available_bytes_of(pid).unwrap_or(0) / PAGE_BYTES
+impl Pressure {
+    /// `None`: the interval is not over.
+    fn is_high(&mut self) -> Option<bool> {
+        let elapsed = self.at.elapsed();
+        if elapsed < PRESSURE_EVERY {
+            return None;
+        }
+        let total = pressure::total(Resource::Memory).ok();
+        let waited = total.zip(self.total).map(|(now, before)| now.saturating_sub(before));
+        (self.total, self.at) = (total, Instant::now());
+        Some(waited.is_some_and(|waited| waited.as_secs_f64() > elapsed.as_secs_f64() * PRESSURE_SHARE))
+    }
 }
 
-fn count_overall() -> u64 {
-    available_bytes().unwrap_or(0) / PAGE_BYTES
+fn count(available: ahead_sys::Result<u64>) -> u64 {
+    available.unwrap_or(0) / PAGE_BYTES
 }
 
 #[cfg(test)]
@@ -111,17 +174,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_counted_once_and_again_when_it_is_old() {
-        let mut memory = Memory::new();
-        assert!(memory.overall() > 0 && memory.of(std::process::id()) > 0);
-        let past = Instant::now().checked_sub(DROPPED / 2).unwrap();
-        let value = memory.of_process.get_mut(&std::process::id()).unwrap();
-        (value.pages, value.counted) = (7, past);
-        assert_eq!(memory.of(std::process::id()), 7);
-        memory.refresh();
-        assert!(memory.of(std::process::id()) > 7);
-        memory.of_process.get_mut(&std::process::id()).unwrap().used = Instant::now().checked_sub(2 * DROPPED).unwrap();
-        memory.refresh();
-        assert!(memory.of_process.is_empty());
+    fn memory_of_a_process_is_counted_by_the_thread() {
+        let memory = Memory::new();
+        let pid = std::process::id();
+        let (overall, _) = memory.overall();
+        assert!(overall > 0 && memory.of(pid).0 > 0);
+        let is_counted = || memory.shared.locked().of_process[&pid].pages.is_some_and(|pages| pages > 0);
+        let began = Instant::now();
+        while !is_counted() {
+            assert!(began.elapsed() < Duration::from_secs(60));
+            memory.of(pid);
+            std::thread::yield_now();
+        }
+        let long_ago = Instant::now().checked_sub(2 * DROPPED).unwrap();
+        memory.shared.locked().of_process.get_mut(&pid).unwrap().used = long_ago;
+        while !memory.shared.locked().of_process.is_empty() {
+            assert!(began.elapsed() < Duration::from_secs(60));
+            memory.overall();
+            std::thread::yield_now();
+        }
+        let shared = Arc::downgrade(&memory.shared);
+        drop(memory);
+        while shared.strong_count() > 0 {
+            assert!(began.elapsed() < Duration::from_secs(60), "the thread has not ended");
+            std::thread::yield_now();
+        }
     }
 }

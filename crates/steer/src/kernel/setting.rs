@@ -32,18 +32,23 @@ pub(super) struct Prepared {
     kb: u64,
 }
 
+/// What a note has as the new value before the first change: no setting has such a value, so that nothing is restored.
+const UNCHANGED: &str = "unchanged";
+
 impl DiskSetting {
     pub(super) fn open(path: &Path) -> ahead_sys::Result<DiskSetting> {
         Ok(DiskSetting { file: OpenSetting::open(path)?, guard: None })
     }
 
-    /// Writes the first note. There is nothing to undo yet: the value is the one before.
+    /// Writes the first note. There is nothing to undo yet, so its value is one that no setting has. Later notes are written over it.
     pub(super) fn with_note(
         mut self,
         note: impl FnOnce(Action) -> ahead_sys::Result<Guard>,
     ) -> ahead_sys::Result<DiskSetting> {
         let (path, old) = (self.file.path().to_owned(), self.file.read_kb()?.to_string());
-        self.guard = Some(note(Action::SetFile { path, new: Some(old.clone()), old })?);
+        let mut guard = note(Action::SetFile { path, old: old.clone(), new: None })?;
+        guard.about_to_set(&old, UNCHANGED)?;
+        self.guard = Some(guard);
         Ok(self)
     }
 

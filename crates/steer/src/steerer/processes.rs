@@ -21,6 +21,7 @@ const IDLE_NS: u64 = Duration::from_secs(60).as_nanos() as u64;
 #[derive(Debug)]
 struct Known {
     process: Process,
+    cgroups: Vec<String>,
     is_left_alone: bool,
     /// The rules depend on the path or the mount of a file.
     needs_places: bool,
@@ -44,7 +45,7 @@ impl Processes {
     /// The control groups of a process for whose files the rules need paths or mounts. `None`: all its files are steered.
     pub(super) fn needs_places(&self, pid: u32) -> Option<&[String]> {
         let known = self.known.get(&pid).filter(|known| known.needs_places)?;
-        Some(&known.process.cgroups)
+        Some(&known.cgroups)
     }
 
     pub(super) fn leave_alone(&mut self, pid: u32) {
@@ -89,7 +90,8 @@ impl<P: Policy> Steerer<P> {
 
     /// A process that was not known, or has another program now.
     fn meet(&mut self, world: &mut impl World, event: &DecisionEvent, process: Process) -> Option<Rc<str>> {
-        let verdict = self.rules.verdict_of_process(&process.comm, &process.cgroups);
+        let cgroups = if self.rules.needs_cgroups() { world.cgroups(event.pid) } else { Vec::new() };
+        let verdict = self.rules.verdict_of_process(&process.comm, &cgroups);
         let needs_places = verdict.is_none();
         let refusal = match verdict {
             _ if process.is_kernel_thread => Some((reason::KERNEL_THREAD, reason::KERNEL_THREAD.into())),
@@ -103,6 +105,7 @@ impl<P: Policy> Steerer<P> {
         }
         let known = Known {
             process,
+            cgroups,
             is_left_alone: refusal.is_some(),
             needs_places,
             has_excluded_file: false,

@@ -95,8 +95,7 @@ struct Fake {
 
 impl Fake {
     fn new() -> Fake {
-        let process =
-            Process { start_ticks: 1, comm: "reader".into(), cgroups: vec!["/x".into()], is_kernel_thread: false };
+        let process = Process { start_ticks: 1, comm: "reader".into(), is_kernel_thread: false };
         Fake {
             now_ns: 1000,
             calls: Vec::new(),
@@ -126,6 +125,10 @@ impl World for Fake {
 
     fn process(&mut self, _: u32) -> Option<Process> {
         self.process.clone()
+    }
+
+    fn cgroups(&mut self, _: u32) -> Vec<String> {
+        vec!["/x".into()]
     }
 
     fn path(&mut self, _: &Target) -> Option<PathBuf> {
