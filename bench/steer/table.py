@@ -59,8 +59,9 @@ class Goals:
 
 def about(model, part):
     windows = ", ".join(map(str, part["read_ahead_kb"]))
+    load = f"load average at the start {part['load']:.1f}, " if "load" in part else ""
     return (f"`{model}`, {DISKS[model]}: {part['rounds']} {'round' if part['rounds'] == 1 else 'rounds'} of {part['seconds']} s, `read_ahead_kb` {windows}, "
-            f"{part['cache']}, load average at the start {part['load']:.1f}, Linux {part['kernel']}, commit {part['commit']}, {part['date']}.")
+            f"{part['cache']}, {load}Linux {part['kernel']}, commit {part['commit']}, {part['date']}.")
 
 
 def headed(title, text, parts):
@@ -238,7 +239,7 @@ def top_cost(top, goals):
 
 
 def costs(parts, goals):
-    lines = headed("Costs", ["Where nothing is gained. Runs of BPF programs are counted by the kernel (`kernel.bpf_stats_enabled`), for every program on the machine."], parts)
+    lines = headed("Costs", ["Where nothing is gained. Runs of BPF programs are counted by the kernel (`kernel.bpf_stats_enabled`), whatever process they are for."], parts)
     for model, part in parts.items():
         figures, rows = part["figures"], []
         rows += cached_cost(figures)

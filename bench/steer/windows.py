@@ -13,7 +13,7 @@ FIXED_KIB = [128, 256, 512, 1024, 2048, 4096, 8192, 16384]
 BLOCK_KIB, STOCK_KIB, FILE_MIB = 64, 128, 512
 # Suite `both`. Single settings, and pairs: the window of the sequential reader, then that of the random reader.
 SINGLE_KIB = [4, 16, 128, 1024, 8192]
-PAIRS_KIB = [(1024, 4), (8192, 4)]
+PAIRS_KIB = [(128, 4), (1024, 4), (8192, 4)]
 GROUP_MIB, BOTH_MIB, COUNT = 256, 1024, 200_000
 # Work of the sequential program after each block of 64 KiB: it needs about 40 % of the disk, so that both programs have room.
 THINK_US = {"ssd": 200, "cloud": 800, "hdd": 600, "own": 200}
