@@ -129,7 +129,7 @@ fn sequential_read_issues_and_uses_each_page_once() {
         assert_eq!((counters.wasted_pages, counters.thrashed_pages), (0, 0));
         // Windows of 32 pages.
         assert!((60..70).contains(&counters.markers), "{counters:?}");
-        assert!(counters.waits >= 1 && counters.wait_ns > 0 && counters.locked < counters.waits, "{counters:?}");
+        assert!(counters.waits >= 1 && counters.wait_ns > 0 && counters.locked <= counters.waits, "{counters:?}");
         let exact = detail == Detail::Hits;
         assert_eq!(counters.used_pages, exact.then_some(2048));
         assert_eq!(counters.hits.is_some_and(|hits| hits > 60), exact);
@@ -154,7 +154,9 @@ fn backward_read_misses_each_time() {
     let path = disk.file(2048);
     let Some(Observed { counters, events, .. }) = observe(Detail::Decisions, BACKWARD, &path, &[]) else { return };
     assert_eq!((counters.misses, counters.markers, counters.issued_pages), (512, 0, 2048), "{counters:?}");
-    assert_eq!((counters.wasted_pages, counters.thrashed_pages, counters.locked), (0, 0, 0));
+    assert_eq!((counters.wasted_pages, counters.thrashed_pages), (0, 0));
+    // The four pages of a read may arrive with two requests.
+    assert!(counters.locked < 32, "{counters:?}");
     let pages: Vec<_> = events.iter().take(3).map(|event| (event.page, event.wanted)).collect();
     assert_eq!(pages, [(2044, 4), (2040, 4), (2036, 4)]);
     evict(&path);
