@@ -100,7 +100,7 @@ impl Top {
         // Before any thread: they inherit the mask.
         let signals = Signals::take()?;
         let mut sampler = Sampler::new(counts)?;
-        sampler.missing().iter().for_each(|missing| messages::print(missing));
+        sampler.missing().iter().for_each(|missing| messages::print(&format!("not seen: {missing}")));
         if self.once {
             if let Some(interval) = self.interval {
                 wait(&signals, interval)?;

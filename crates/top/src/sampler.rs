@@ -52,7 +52,7 @@ impl Sampler {
         Ok(Sampler { query, counters, before })
     }
 
-    /// What this kernel does not show, one sentence each.
+    /// What this kernel does not show.
     pub fn missing(&self) -> &[String] {
         self.counters.as_ref().map_or(&[], |counters| &counters.sources().missing)
     }

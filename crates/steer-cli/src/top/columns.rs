@@ -263,7 +263,7 @@ mod tests {
     fn narrow_screens_keep_the_columns_of_low_rank() {
         let names = |width| fitting(&WITH_COUNTS, width).iter().map(|column| column.name).collect::<Vec<_>>();
         assert_eq!(names(1000).len(), WITH_COUNTS.len());
-        assert_eq!(names(80), ["pid", "command", "pattern", "window", "wait", "path"]);
+        assert_eq!(names(80), ["pid", "command", "pattern", "window", "wait", "issued", "path"]);
         assert_eq!(names(10), ["pid", "command", "pattern", "path"]);
     }
 

@@ -21,7 +21,7 @@ pub fn run(
 ) -> anyhow::Result<ExitCode> {
     let signals = Signals::take()?;
     let mut sampler = Sampler::new(true)?;
-    sampler.missing().iter().for_each(|missing| messages::print(missing));
+    sampler.missing().iter().for_each(|missing| messages::print(&format!("not seen: {missing}")));
     super::wait(&signals, interval)?;
     let mut sample = sampler.sample(filter)?;
     keep(&mut sample.files, SortKey::Wait, limit.unwrap_or(usize::MAX));
