@@ -93,6 +93,11 @@ fn why(file: &OpenFile) -> String {
 
 fn reason(file: &OpenFile, window: &Window) -> String {
     let around = pages(u64::from(window.limit_pages));
+    match file.mapping_advice {
+        Some(Advice::Random) => return "the program has set MADV_RANDOM: a fault reads a single page".into(),
+        Some(_) => return "the program has set MADV_SEQUENTIAL: a fault is taken for a part of a stream".into(),
+        None => {}
+    }
     match (file.pattern, window.advice()) {
         (_, Some(Advice::Random)) => "the program has set POSIX_FADV_RANDOM: each call reads what it asks for".into(),
         (_, Some(Advice::Sequential)) => "the program has set POSIX_FADV_SEQUENTIAL".into(),
@@ -158,7 +163,9 @@ fn better(file: &OpenFile, counted: Option<(&Counted, Duration)>) -> String {
     let can_steer = file.descriptor.is_some();
     match file.pattern {
         _ if counted.is_idle() => "nothing: it was not read".into(),
-        Pattern::Advised => "leave alone: the program has chosen".into(),
+        _ if file.pattern == Pattern::Advised || file.mapping_advice.is_some() => {
+            "leave alone: the program has chosen".into()
+        }
         Pattern::RandomMapped if wasteful => random_mapped(counted, can_steer),
         Pattern::RandomRead if wasteful => {
             "POSIX_FADV_RANDOM in the program, or a small window by ahead steer: most of what is read is not used"
@@ -262,6 +269,8 @@ mod tests {
         let said = explained(Pattern::Advised, random, counted(8, 8, 900));
         assert!(said.now.starts_with("no read-ahead") && said.why.contains("POSIX_FADV_RANDOM"), "{said:?}");
         assert_eq!(said.better, "leave alone: the program has chosen");
+        let mapped = OpenFile { window: Some(STREAM), mapping_advice: Some(Advice::Random), ..OpenFile::default() };
+        assert!(explain(&mapped, None, None).why.contains("MADV_RANDOM"));
     }
 
     #[test]

@@ -156,6 +156,8 @@ pub struct OpenFile {
     pub position_bytes: u64,
     /// State of read-ahead; `None`: it has gone with the open file.
     pub window: Option<Window>,
+    /// The advice for its mapping (`madvise`), where it was looked up.
+    pub mapping_advice: Option<Advice>,
     /// Counts of the interval; `None`: nothing was counted.
     pub counted: Option<Counted>,
     /// The pattern of its accesses.

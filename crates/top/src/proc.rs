@@ -1,7 +1,9 @@
 //! What `/proc` says about a process: its name, the paths of its open and mapped files, its control groups. No file is opened that the
 //! process has open, and none is asked for its attributes: its file system may not answer.
 
+use crate::Advice;
 use ahead_model::DeviceNumber;
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
@@ -39,6 +41,42 @@ fn mapped_path_in(maps: &[u8], device: DeviceNumber, inode_number: u64) -> Optio
     let line = maps.split(|byte| *byte == b'\n').find(is_wanted)?;
     let start = line.iter().position(|byte| *byte == b'/')?;
     Some(ahead_sys::mounts::unescape(&line[start..]))
+}
+
+/// The advice of its mappings (`madvise`), by device and inode; only those that have any. A file with several keeps the last one.
+pub fn mapping_advice(pid: u32) -> HashMap<(DeviceNumber, u64), Advice> {
+    mapping_advice_in(&fs::read(format!("/proc/{pid}/smaps")).unwrap_or_default())
+}
+
+/// The line of a mapping as in `maps`, then lines with a name and a colon: `VmFlags: rd mr me rr`, with `rr` for random and `sr` for
+/// sequential reads.
+fn mapping_advice_in(smaps: &[u8]) -> HashMap<(DeviceNumber, u64), Advice> {
+    let (mut found, mut mapping) = (HashMap::new(), None);
+    for line in smaps.split(|byte| *byte == b'\n') {
+        let line = String::from_utf8_lossy(line);
+        let mut fields = line.split_ascii_whitespace();
+        match fields.next() {
+            Some("VmFlags:") => {
+                let flags: Vec<&str> = fields.collect();
+                let advice = match () {
+                    () if flags.contains(&"rr") => Some(Advice::Random),
+                    () if flags.contains(&"sr") => Some(Advice::Sequential),
+                    () => None,
+                };
+                found.extend(mapping.take().zip(advice));
+            }
+            Some(name) if !name.ends_with(':') => mapping = file_of(fields.skip(2)),
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Device and inode of the line of a mapping, from the device on.
+fn file_of<'a>(mut fields: impl Iterator<Item = &'a str>) -> Option<(DeviceNumber, u64)> {
+    let (major, minor) = fields.next()?.split_once(':')?;
+    let number = |text| u32::from_str_radix(text, 16).ok();
+    Some((DeviceNumber::new(number(major)?, number(minor)?), fields.next()?.parse().ok()?))
 }
 
 /// The paths of its control groups, one for each hierarchy.
@@ -79,6 +117,16 @@ mod tests {
         assert_eq!(mapped_path_in(maps, device, 1310).unwrap(), b"/other");
         assert_eq!(mapped_path_in(maps, device, 0), None);
         assert_eq!(mapped_path_in(b"\n \xff", device, 1), None);
+    }
+
+    #[test]
+    fn advice_of_mappings_is_found_by_device_and_inode() {
+        let smaps = b"7f00-7f01 r--p 00001000 fe:00 131   /a b\nRss:   4 kB\nVmFlags: rd mr mw me rr \n\
+            7f02-7f03 rw-p 00000000 00:00 0\nVmFlags: rd sr\n7f04-7f05 r--p 00000000 fe:00 132  /c\nVmFlags: rd mr\n";
+        let found = mapping_advice_in(smaps);
+        assert_eq!(found.get(&(DeviceNumber::new(254, 0), 131)), Some(&Advice::Random));
+        assert!(!found.contains_key(&(DeviceNumber::new(254, 0), 132)));
+        assert!(mapping_advice_in(b"VmFlags: rr\n\xff : x\nx:\n").is_empty());
     }
 
     #[test]

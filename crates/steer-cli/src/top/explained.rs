@@ -6,7 +6,7 @@ use ahead_process::Signals;
 use ahead_report::table::Screen;
 use ahead_report::text::printable;
 use ahead_sys::block::disk_setting;
-use ahead_top::{Explanation, Filter, OpenFile, Sampler, SortKey, explain, file_json, keep};
+use ahead_top::{Explanation, Filter, OpenFile, Sampler, SortKey, explain, file_json, keep, mapping_advice};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::process::ExitCode;
@@ -25,7 +25,11 @@ pub fn run(
     super::wait(&signals, interval)?;
     let mut sample = sampler.sample(filter)?;
     keep(&mut sample.files, SortKey::Wait, limit.unwrap_or(usize::MAX));
-    sample.files.iter_mut().for_each(OpenFile::look_up_path);
+    let advice = mapping_advice(pid);
+    for file in &mut sample.files {
+        file.look_up_path();
+        file.mapping_advice = advice.get(&(file.device, file.inode_number)).copied();
+    }
     let explained: Vec<Explanation> =
         sample.files.iter().map(|file| explain(file, sample.interval, request_bytes(file))).collect();
     let files = sample.files.iter().zip(&explained);
