@@ -19,6 +19,7 @@ mod probe;
 mod reclaim;
 mod record;
 mod scarce;
+mod steer;
 mod strangers;
 mod top;
 mod tune;

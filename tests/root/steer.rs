@@ -1,0 +1,450 @@
+//! `ahead steer` beside unmodified programs: windows of single open files, fetches, and that everything is put back.
+
+use crate::crash::wait_until;
+use crate::disk::Home;
+use crate::mounted::Mounted;
+use ahead_observe::{OpenState, StateQuery};
+use ahead_sys::bdi;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+/// Each step takes seconds at most. The limit ends one that hangs.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// The window of a disk before an act. Unit: pages.
+const PAGES: u32 = 32;
+
+/// A running `ahead steer`. Only one can run on a machine.
+struct Steering {
+    child: Child,
+    lines: Receiver<String>,
+    log: Vec<Value>,
+    rules: tempfile::NamedTempFile,
+    _alone: std::sync::MutexGuard<'static, ()>,
+}
+
+static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+impl Steering {
+    /// `None`, with the reason printed, where nothing can be steered.
+    fn start(rules: &str, arguments: &[&str]) -> Option<Steering> {
+        let alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(rules.as_bytes()).unwrap();
+        fs::set_permissions(file.path(), fs::Permissions::from_mode(0o644)).unwrap();
+        let began = Instant::now();
+        loop {
+            let mut command = Command::new(assert_cmd::cargo::cargo_bin("ahead-steer"));
+            command.args(["steer", "--json", "--rules"]).arg(file.path()).args(arguments);
+            let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            let mut errors = BufReader::new(child.stderr.take().unwrap());
+            let mut first = String::new();
+            errors.read_line(&mut first).unwrap();
+            if first.contains("another ahead steer") {
+                child.wait().unwrap();
+                assert!(began.elapsed() < LONGEST, "another ahead steer runs");
+                std::thread::yield_now();
+                continue;
+            }
+            if !first.contains("steering") && !first.contains("observing") {
+                let _ = errors.read_to_string(&mut first);
+                assert_eq!(child.wait().unwrap().code(), Some(77), "{first}");
+                eprintln!("skipped: {first}");
+                return None;
+            }
+            std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
+            let lines = lines_of(child.stdout.take().unwrap());
+            return Some(Steering { child, lines, log: Vec::new(), rules: file, _alone: alone });
+        }
+    }
+
+    /// Waits for a line of the log.
+    fn wait_for(&mut self, what: &str, is_it: impl Fn(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + LONGEST;
+        loop {
+            if let Some(found) = self.log.iter().find(|entry| is_it(entry)) {
+                return found.clone();
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let line = self.lines.recv_timeout(left);
+            let line = line.unwrap_or_else(|_| panic!("{what}: not in the log: {:#?}", self.log));
+            self.log.push(serde_json::from_str(&line).unwrap());
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Ends it, and returns its log and its summary.
+    fn stop(mut self) -> (Vec<Value>, Value) {
+        self.signal(Signal::TERM);
+        let mut log = std::mem::take(&mut self.log);
+        log.extend(self.lines.iter().map(|line| serde_json::from_str::<Value>(&line).unwrap()));
+        assert!(self.child.wait().unwrap().success());
+        assert_eq!(notes_of(self.child.id()), 0);
+        let summary = log.pop().unwrap()["summary"].clone();
+        assert!(summary.is_object());
+        // The limit of a hold is 1 ms; a busy machine may interrupt a hold for longer.
+        let hold = &summary["hold_us"];
+        assert!(hold.is_null() || hold["median"].as_f64().unwrap() < 1000.0, "{summary}");
+        (log, summary)
+    }
+}
+
+impl Drop for Steering {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn lines_of(output: ChildStdout) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        BufReader::new(output).lines().map_while(Result::ok).all(|line| sender.send(line).is_ok())
+    });
+    receiver
+}
+
+fn notes_of(pid: u32) -> usize {
+    ahead_undo::notes().unwrap().iter().filter(|(_, note)| note.owner.pid == pid).count()
+}
+
+/// A program that opens the file (argument 1) as `f` and goes on at each line of its input.
+struct Victim {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+const BEGIN: &str = "import ctypes,mmap,os,random,sys,time,zlib; f=os.open(sys.argv[1],os.O_RDONLY)
+pages=os.fstat(f).st_size//4096
+def step(text='x'): print(text,flush=True); sys.stdin.readline()\n";
+/// Faults in no order, far apart.
+const FAULTS: &str = "m=mmap.mmap(f,0,prot=mmap.PROT_READ)
+step()
+for page in random.Random(1).sample(range(pages//64),40): m[page*64*4096]
+step()";
+const SEQUENTIAL: &str = "step()
+while os.read(f,65536): pass
+step()";
+const BACKWARD: &str = "step()
+crc=0
+for at in range(pages*4096-16384,-1,-16384): crc=zlib.crc32(os.pread(f,16384,at),crc)
+step(crc)";
+
+impl Victim {
+    fn start(script: &str, path: &Path) -> Victim {
+        evict(path);
+        let mut command = Command::new("python3");
+        command.args(["-c", &format!("{BEGIN}{script}")]).arg(path);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut victim = Victim { child, output };
+        victim.line();
+        victim
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line.trim().to_owned()
+    }
+
+    /// Lets it go on, and waits for its next line.
+    fn go_on(&mut self) -> String {
+        self.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        self.line()
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its open file of this path.
+    fn state(&self, path: &Path) -> OpenState {
+        let inode = rustix::fs::stat(path).unwrap().st_ino;
+        let all = StateQuery::new().unwrap().of_process(self.pid()).unwrap();
+        all.into_iter().find(|state| state.inode_number == inode).unwrap()
+    }
+
+    fn window(&self, path: &Path) -> u32 {
+        self.state(path).readahead.window_pages
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn evict(path: &Path) {
+    let file = File::open(path).unwrap();
+    file.sync_all().unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+}
+
+/// A file on a loop device whose disk has the kernel's default window.
+struct Disk {
+    mounted: Mounted,
+    setting: PathBuf,
+    before: String,
+}
+
+impl Disk {
+    fn new(fs_type: &'static str) -> Option<Disk> {
+        let mounted = Mounted::new(fs_type)?;
+        let setting = bdi::read_ahead_file_below(&mounted.root).unwrap();
+        let before = fs::read_to_string(&setting).unwrap();
+        fs::write(&setting, (PAGES * 4).to_string()).unwrap();
+        Some(Disk { mounted, setting, before })
+    }
+
+    /// 128 MiB.
+    fn file(&self) -> PathBuf {
+        self.mounted.file("data", 128 << 20)
+    }
+
+    fn kb(&self) -> String {
+        fs::read_to_string(&self.setting).unwrap().trim().to_owned()
+    }
+
+    /// Rules for its files alone: other programs of this machine are left alone.
+    fn rules(&self) -> String {
+        format!("[[include]]\ncommand = 'python3*'\nmount = '{}'\n", self.mounted.root.display())
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = fs::write(&self.setting, self.before.trim());
+    }
+}
+
+fn is_act(entry: &Value, pid: u32, act: &str, outcome: &str) -> bool {
+    entry["pid"] == pid && entry["act"] == act && entry["outcome"] == outcome
+}
+
+#[test]
+fn random_faults_get_a_window_of_one_page_which_is_put_back() {
+    for fs_type in ["ext4", "xfs", "btrfs"] {
+        let Some(disk) = Disk::new(fs_type) else { continue };
+        let path = disk.file();
+        let Some(mut steering) = Steering::start(&disk.rules(), &[]) else { return };
+        let mut victim = Victim::start(FAULTS, &path);
+        let pid = victim.pid();
+        assert_eq!(victim.window(&path), PAGES);
+        victim.go_on();
+        let act = steering.wait_for("a window", |entry| is_act(entry, pid, "window", "done"));
+        assert_eq!((act["class"].as_str(), act["pages"].as_u64()), (Some("random mmap"), Some(1)), "{fs_type}");
+        assert_eq!((act["before_pages"].as_u64(), act["path"].as_str()), (Some(PAGES.into()), path.to_str()));
+        assert!(act["latency_us"].as_f64().is_some() && !act["reason"].as_str().unwrap().is_empty());
+        assert_eq!((victim.window(&path), disk.kb()), (1, (PAGES * 4).to_string()));
+        let (log, summary) = steering.stop();
+        assert!(log.iter().any(|entry| is_act(entry, pid, "restore", "done")), "{log:#?}");
+        assert_eq!((victim.window(&path), disk.kb()), (PAGES, (PAGES * 4).to_string()));
+        assert_eq!((summary["windows_set"].as_u64(), summary["windows_restored"].as_u64()), (Some(1), Some(1)));
+        assert!(summary["exposed_us"]["count"].as_u64().unwrap() >= 1, "{summary}");
+    }
+}
+
+#[test]
+fn dry_run_changes_nothing() {
+    let Some(disk) = Disk::new("ext4") else { return };
+    let path = disk.file();
+    let Some(mut steering) = Steering::start(&disk.rules(), &["--dry-run"]) else { return };
+    let mut victim = Victim::start(FAULTS, &path);
+    victim.go_on();
+    let pid = victim.pid();
+    steering.wait_for("a planned window", |entry| is_act(entry, pid, "window", "planned") && entry["dry_run"] == true);
+    assert_eq!(victim.window(&path), PAGES);
+    let (_, summary) = steering.stop();
+    assert!(summary["planned"].as_u64().unwrap() > 0 && summary["windows_set"] == 0 && summary["hold_us"].is_null());
+}
+
+#[test]
+fn program_with_its_own_advice_and_excluded_program_are_left_alone() {
+    let Some(disk) = Disk::new("ext4") else { return };
+    let path = disk.file();
+    let advised = format!("os.posix_fadvise(f,0,0,os.POSIX_FADV_SEQUENTIAL)\n{FAULTS}");
+    let Some(steering) = Steering::start(&disk.rules(), &[]) else { return };
+    let mut victim = Victim::start(&advised, &path);
+    victim.go_on();
+    assert_eq!(victim.window(&path), 2 * PAGES);
+    let (log, _) = steering.stop();
+    let acts = |log: &[Value], pid| log.iter().filter(|entry| entry["pid"] == pid && entry["act"] == "window").count();
+    assert_eq!((acts(&log, victim.pid()), victim.window(&path)), (0, 2 * PAGES));
+    // Its mapping would keep the pages cached.
+    drop(victim);
+    let exclude = format!("[[exclude]]\npath = '{}'\n{}", path.display(), disk.rules());
+    let Some(mut steering) = Steering::start(&exclude, &[]) else { return };
+    let mut victim = Victim::start(FAULTS, &path);
+    victim.go_on();
+    let pid = victim.pid();
+    let refused = steering.wait_for("a refusal", |entry| is_act(entry, pid, "none", "refused"));
+    assert!(refused["reason"].as_str().unwrap().contains("line 1"), "{refused}");
+    let (log, _) = steering.stop();
+    assert_eq!((acts(&log, pid), victim.window(&path)), (0, PAGES));
+}
+
+#[test]
+fn rules_are_read_again_and_a_mistake_keeps_those_before() {
+    let Some(disk) = Disk::new("ext4") else { return };
+    let path = disk.file();
+    let Some(mut steering) = Steering::start(&disk.rules(), &[]) else { return };
+    let mut victim = Victim::start(FAULTS, &path);
+    victim.go_on();
+    let pid = victim.pid();
+    steering.wait_for("a window", |entry| is_act(entry, pid, "window", "done"));
+    fs::write(steering.rules.path(), "[limit]\n").unwrap();
+    steering.signal(Signal::HUP);
+    let failed = steering.wait_for("the mistake", |entry| entry["act"] == "rules" && entry["outcome"] == "failed");
+    assert!(failed["reason"].as_str().unwrap().contains("line 1, column 2"), "{failed}");
+    assert_eq!(victim.window(&path), 1);
+    fs::write(steering.rules.path(), "[[exclude]]\ncommand = 'python*'\n").unwrap();
+    steering.signal(Signal::HUP);
+    steering.wait_for("the rules", |entry| entry["act"] == "rules" && entry["outcome"] == "done");
+    assert_eq!(victim.window(&path), PAGES);
+    steering.stop();
+}
+
+/// On a disk with an access time of 1 ms a window of 128 KiB makes a sequential reader wait.
+#[test]
+fn readers_of_a_slow_disk_get_larger_windows_and_fetched_pages_and_the_same_data() {
+    let Some(mut home) = Home::alone() else { return };
+    let mount = home.mount_point();
+    home.create("steer", &["--size", "512M", "--model", "cloud", "--fs", "ext4", "--mount", &mount]);
+    let path = Path::new(&mount).join("data");
+    let content: Vec<u8> = (0..48u32 << 18).flat_map(|word| word.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    fs::write(&path, &content).unwrap();
+    let rules = format!("[[include]]\ncommand = 'python3*'\nmount = '{mount}'\n");
+    let Some(mut steering) = Steering::start(&rules, &[]) else { return };
+    let mut victim = Victim::start(SEQUENTIAL, &path);
+    let sequential = victim.pid();
+    victim.go_on();
+    let grown = |entry: &Value| is_act(entry, sequential, "window", "done") && entry["pages"].as_u64() > Some(32);
+    steering.wait_for("a larger window", grown);
+    drop(victim);
+    let mut victim = Victim::start(BACKWARD, &path);
+    let backward = victim.pid();
+    let crc: u32 = victim.go_on().parse().unwrap();
+    let blocks = content.chunks(16_384).rev();
+    assert_eq!(
+        crc,
+        blocks.fold(0, |crc, block| {
+            let mut hasher = crc32fast::Hasher::new_with_initial(crc);
+            hasher.update(block);
+            hasher.finalize()
+        })
+    );
+    steering.wait_for("a fetch", |entry| is_act(entry, backward, "fetch", "done") && entry["class"] == "backward");
+    drop(victim);
+    // Our own descriptor of the file keeps the mount busy for a second at most.
+    wait_until("an unmount", || ahead_sys::mounting::unmount(Path::new(&mount)).is_ok());
+    let (_, summary) = steering.stop();
+    assert!(summary["fetched_bytes"].as_u64().unwrap() > 1 << 20, "{summary}");
+}
+
+/// Regression of a prototype: another open file behind the same descriptor number got the window.
+#[test]
+fn replaced_descriptors_never_get_the_window_of_another_file() {
+    let Some(disk) = Disk::new("ext4") else { return };
+    let (path, other) = (disk.file(), disk.mounted.file("other", 1 << 20));
+    let script = format!(
+        "kept=os.open(sys.argv[1],os.O_RDONLY); others=[os.open('{}',os.O_RDONLY) for _ in range(8)]
+m=mmap.mmap(f,0,prot=mmap.PROT_READ)
+step()
+for turn in range(3000):
+    f2=os.open(sys.argv[1],os.O_RDONLY); n=mmap.mmap(f2,0,prot=mmap.PROT_READ)
+    for page in random.Random(turn).sample(range(pages//64),6): n[page*64*4096]
+    os.dup2(others[turn%8],f2); os.close(f2); n.close()
+    if turn%50==0: os.posix_fadvise(kept,0,0,os.POSIX_FADV_DONTNEED)
+step()",
+        other.display()
+    );
+    let Some(steering) = Steering::start(&disk.rules(), &[]) else { return };
+    let mut victim = Victim::start(&script, &path);
+    victim.go_on();
+    let inode = rustix::fs::stat(&other).unwrap().st_ino;
+    let states = StateQuery::new().unwrap().of_process(victim.pid()).unwrap();
+    let others: Vec<_> = states.iter().filter(|state| state.inode_number == inode).collect();
+    assert!(others.len() == 8 && others.iter().all(|state| state.readahead.window_pages == PAGES), "{others:?}");
+    assert_eq!(victim.window(&path), PAGES);
+    let (log, summary) = steering.stop();
+    eprintln!("{} entries, {}", log.len(), summary["refusals"]);
+    assert_eq!(disk.kb(), (PAGES * 4).to_string());
+}
+
+#[test]
+fn killed_steering_leaves_the_setting_of_the_disk() {
+    let Some(disk) = Disk::new("ext4") else { return };
+    let path = disk.file();
+    // Each turn is another open file, and so another act.
+    let script = "step()
+while True:
+    f2=os.open(sys.argv[1],os.O_RDONLY); m=mmap.mmap(f2,0,prot=mmap.PROT_READ)
+    for page in random.sample(range(pages//64),8): m[page*64*4096]
+    m.close(); os.close(f2); os.posix_fadvise(f,0,0,os.POSIX_FADV_DONTNEED)";
+    let mut victim = Victim::start(script, &path);
+    victim.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    for round in 0..6u64 {
+        let Some(mut steering) = Steering::start(&disk.rules(), &[]) else { return };
+        let pid = steering.child.id();
+        for _ in 0..=round {
+            steering.log.clear();
+            steering.wait_for("a window", |entry| is_act(entry, victim.pid(), "window", "done"));
+        }
+        steering.signal(Signal::KILL);
+        drop(steering);
+        wait_until("the guardian", || notes_of(pid) == 0);
+        assert_eq!(disk.kb(), (PAGES * 4).to_string(), "round {round}");
+    }
+}
+
+#[test]
+fn metrics_are_published_in_a_file_and_on_a_socket() {
+    let Some(disk) = Disk::new("ext4") else { return };
+    let path = disk.file();
+    let home = tempfile::tempdir().unwrap();
+    let (file, socket) = (home.path().join("ahead.prom"), home.path().join("socket"));
+    let place = format!("unix:{}", socket.display());
+    for place in [file.to_str().unwrap(), &place] {
+        let Some(mut steering) = Steering::start(&disk.rules(), &["--metrics", place]) else { return };
+        let mut victim = Victim::start(FAULTS, &path);
+        victim.go_on();
+        let pid = victim.pid();
+        steering.wait_for("a window", |entry| is_act(entry, pid, "window", "done"));
+        let text = || match place.starts_with("unix:") {
+            false => fs::read_to_string(&file).unwrap_or_default(),
+            true => {
+                let mut text = String::new();
+                std::os::unix::net::UnixStream::connect(&socket).unwrap().read_to_string(&mut text).unwrap();
+                text
+            }
+        };
+        wait_until("the metrics", || text().contains("ahead_steer_acts_total{act=\"window\",outcome=\"done\"} 1\n"));
+        assert!(text().contains("ahead_steer_steered_windows 1"), "{}", text());
+        steering.stop();
+        assert!(!socket.exists());
+    }
+    assert!(fs::read_to_string(&file).unwrap().contains("ahead_steer_steered_windows 0"));
+}
+
+#[test]
+fn second_steering_is_refused() {
+    let Some(steering) = Steering::start("", &["--dry-run"]) else { return };
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin("ahead-steer"));
+    let second = command.args(["steer", "--dry-run", "--duration", "1s"]).output().unwrap();
+    let message = String::from_utf8(second.stderr).unwrap();
+    assert!(second.status.code() == Some(1) && message.contains("another ahead steer runs"), "{message}");
+    steering.stop();
+}
