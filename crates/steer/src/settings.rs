@@ -21,7 +21,7 @@ pub struct Settings {
     pub duration: Option<Duration>,
     /// Where metrics are published.
     pub metrics: Option<MetricsPlace>,
-    /// Reads of cached pages are counted in one of so many blocks of pages. `None`: no program runs on such reads.
+    /// Reads of cached pages are counted in one of this number of blocks of pages. `None`: no program runs on such reads.
     pub sample_hits: Option<NonZeroU32>,
 }
 

@@ -23,8 +23,8 @@ use crate::log::LogEntry;
 use crate::rules::{Limits, Rules, Subject, Verdict};
 use crate::world::World;
 use ahead_model::PAGE_BYTES;
-use ahead_observe::DecisionEvent;
-use ahead_policy::steering::{self, Failure, Progress};
+use ahead_observe::{DecisionEvent, DecisionKind};
+use ahead_policy::steering::{self, Class, Failure, Progress};
 use file::File;
 use processes::Processes;
 use rustc_hash::FxHashMap;
@@ -134,8 +134,23 @@ impl<P: Policy> Steerer<P> {
         }
         let machine = world.machine(&target);
         let acts = self.policy.seen(&seen, &machine);
-        self.perform(world, acts, Some(event.time_ns));
+        // The observer wakes this process at once only where a reader waits: the delay of other decisions is no latency.
+        let is_urgent = event.kind != DecisionKind::Marker || waits > 0;
+        self.perform(world, acts, is_urgent.then_some(event.time_ns));
         self.plan_poll(event.open, event.time_ns);
+        self.report_no_descriptor(world, event.open);
+    }
+
+    /// Reports faults in no order through a mapping whose descriptor was closed: no window can be set for them.
+    fn report_no_descriptor(&mut self, world: &mut impl World, open: u64) {
+        let class = self.policy.class(open);
+        let Some(file) = self.files.get_mut(&open) else { return };
+        let is_new = file.target.descriptor.is_none() && class == Class::RandomMapped && !file.is_reported;
+        if is_new {
+            file.is_reported = true;
+            self.counts.refusal(reason::NO_DESCRIPTOR);
+            self.log_left_alone(world, open, reason::NO_DESCRIPTOR.into());
+        }
     }
 
     /// Starts to track an open file. `false`: the table is full.

@@ -34,7 +34,7 @@ pub struct Summary {
     pub planned: u64,
     /// Open files and processes that were left alone, and acts that were not done, by reason.
     pub refusals: BTreeMap<String, u64>,
-    /// Time from a decision of the kernel to the window that followed.
+    /// Time from a decision whose reader waits to the window that followed.
     pub latency_us: Option<Percentiles>,
     /// Time from a decision to the end of the requests that followed.
     pub fetch_latency_us: Option<Percentiles>,

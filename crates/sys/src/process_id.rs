@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn kernel_threads_are_distinguished_from_programs() {
         assert_eq!(ProcessId::with_kind(std::process::id()).unwrap().unwrap().1, Kind::Program);
-        // kthreadd, unless this is a pid namespace of its own.
+        // kthreadd, unless this is another pid namespace.
         if fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
             assert_eq!(ProcessId::with_kind(2).unwrap().unwrap().1, Kind::KernelThread);
         }

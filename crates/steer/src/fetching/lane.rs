@@ -90,7 +90,7 @@ impl Lane {
         Lane { state: Mutex::default(), wake: Condvar::new(), report }
     }
 
-    /// Queues work. `Err`: there is too much, and it is given back.
+    /// Queues work. `Err`: the queue is full, and the work is given back.
     pub(super) fn put(self: &Arc<Lane>, work: Work) -> Result<(), Work> {
         let mut state = locked(&self.state);
         // A close frees something: it is never refused for the length of the queue.

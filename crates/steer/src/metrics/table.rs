@@ -170,7 +170,7 @@ pub const METRICS: &[MetricDescription] = &[
     }),
     times(
         "ahead_steer_decision_to_effect_seconds",
-        "Time from a decision of the kernel to the window that follows from it",
+        "Time from a decision whose reader waits to the window that follows from it",
         |s| Value::Times(&s.latency),
     ),
     times(

@@ -221,10 +221,10 @@ impl<P: Policy> Steerer<P> {
         let acted_ns = self.files.get(&open).and_then(|file| file.acted_ns).filter(|acted| now_ns > acted + EFFECT_NS);
         let Some(acted_ns) = acted_ns else { return };
         let effect = self.policy.effect(open).map(LoggedEffect::from);
-        if effect.is_some() || now_ns > acted_ns + NO_EFFECT_NS {
-            if let Some(file) = self.files.get_mut(&open) {
-                file.acted_ns = None;
-            }
+        if (effect.is_some() || now_ns > acted_ns + NO_EFFECT_NS)
+            && let Some(file) = self.files.get_mut(&open)
+        {
+            file.acted_ns = None;
         }
         if effect.is_some() {
             let line = Line { reason: "effect of the last act".into(), effect, ..Line::default() };

@@ -18,6 +18,8 @@ pub(super) struct File {
     pub path: Option<Option<String>>,
     /// It is excluded, or the system has refused an act: no further acts.
     pub is_left_alone: bool,
+    /// The log says that it has no descriptor.
+    pub is_reported: bool,
     /// Its window before the first act, pages.
     pub baseline: u64,
     /// The window that was set last, and when. `None`: it is unchanged.
@@ -55,6 +57,7 @@ impl File {
             comm,
             path: None,
             is_left_alone: false,
+            is_reported: false,
             baseline: event.before.window_pages.into(),
             window: None,
             fetched: None,

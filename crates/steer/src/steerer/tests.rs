@@ -27,6 +27,7 @@ struct Script {
     forgotten: Vec<u64>,
     poll_after_ns: Option<u64>,
     effect: Option<Effect>,
+    class: Class,
     max_window_pages: u64,
 }
 
@@ -54,7 +55,7 @@ impl Policy for Script {
     }
 
     fn class(&self, _: u64) -> Class {
-        Class::Sequential
+        self.class
     }
 
     fn effect(&self, _: u64) -> Option<Effect> {
@@ -277,6 +278,27 @@ fn policy_sees_the_state_before_the_decision() {
     let policy = &steerer.policy.seen[0];
     assert_eq!((policy.baseline_window_pages, policy.prev_page, policy.has_descriptor), (32, Some(99), false));
     assert_eq!((policy.mapping, policy.advice), (Some((0, 1000)), ahead_policy::Advice::Random));
+}
+
+#[test]
+fn random_faults_without_descriptor_are_reported_once() {
+    let (mut steerer, mut fake) = steerer("", Vec::new());
+    steerer.policy.class = Class::RandomMapped;
+    let fault = DecisionEvent { kind: DecisionKind::Fault, descriptor: None, ..event(900) };
+    (0..3).for_each(|_| steerer.decide(&mut fake, &fault));
+    let log = steerer.take_log();
+    assert_eq!(
+        (outcomes(&log), log[0].reason.as_str()),
+        (vec![(LoggedAct::None, Outcome::Refused)], reason::NO_DESCRIPTOR)
+    );
+    assert_eq!(steerer.policy.seen.len(), 3);
+}
+
+#[test]
+fn late_marker_of_a_reader_without_waits_is_no_latency() {
+    let (mut steerer, mut fake) = steerer("", vec![set(128)]);
+    steerer.decide(&mut fake, &DecisionEvent { kind: DecisionKind::Marker, ..event(900) });
+    assert_eq!(steerer.take_log()[0].latency_us, None);
 }
 
 #[test]
