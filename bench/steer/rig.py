@@ -22,6 +22,8 @@ FUSE = "slow-fuse"
 FUSE_LATENCY_US, FUSE_MB_PER_S = 1000, 500
 # A start loads BPF programs; an end puts every window back. Unit of both limits: seconds.
 START_S, STOP_S = 60, 60
+# For this time another program may keep a file system. Unit: seconds.
+BUSY_S = 120
 # Only one process can steer. Another one may end within this time.
 LOCK, OTHER_S = "/run/ahead/steer.lock", 1800
 
@@ -69,6 +71,15 @@ class Programs:
         return json.loads(output(*(group.inside(command) if group else command)))
 
 
+def retried(why, attempt):
+    """Repeats it until it succeeds."""
+    until = time.monotonic() + BUSY_S
+    while not attempt():
+        if time.monotonic() > until:
+            fail(why)
+        time.sleep(0.1)
+
+
 class Mounted:
     """A block device with ext4. Its page cache is evicted by a mount that is made again: no other program on the machine loses its cache."""
 
@@ -78,14 +89,22 @@ class Mounted:
 
     def make_cold(self):
         self.settle()
-        for tries_left in range(20, -1, -1):
-            if subprocess.run(["umount", str(self.directory)], stderr=None if tries_left == 0 else subprocess.DEVNULL).returncode == 0:
-                break
-            if tries_left == 0:
-                fail(f"{self.directory} is still used")
-            time.sleep(0.1)
+        retried(f"{self.directory} is still used", self.unmount)
+        # A copy of the mount table in another mount namespace keeps the file system, and its cache.
+        retried(f"{self.node} is still mounted in another mount namespace", self.is_free)
         self.restart()
         run("mount", "-o", "nosuid,nodev", self.node, self.directory)
+
+    def unmount(self):
+        return subprocess.run(["umount", str(self.directory)], stderr=subprocess.DEVNULL).returncode == 0
+
+    def is_free(self):
+        """Whether no file system has the device: it alone opens it exclusively."""
+        try:
+            os.close(os.open(self.node, os.O_RDONLY | os.O_EXCL))
+        except OSError:
+            return False
+        return True
 
     def restart(self):
         pass

@@ -239,7 +239,7 @@ def top_cost(top, goals):
 
 
 def costs(parts, goals):
-    lines = headed("Costs", ["Where nothing is gained. Runs of BPF programs are counted by the kernel (`kernel.bpf_stats_enabled`), whatever process they are for."], parts)
+    lines = headed("Costs", ["Where nothing is gained. The kernel counts the runs of BPF programs (`kernel.bpf_stats_enabled`), whatever process they are for."], parts)
     for model, part in parts.items():
         figures, rows = part["figures"], []
         rows += cached_cost(figures)
