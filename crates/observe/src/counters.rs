@@ -4,15 +4,16 @@ mod calls;
 mod decode;
 mod sources;
 mod stream;
+mod tables;
 mod types;
 
 pub use stream::DecisionEvents;
+pub use tables::{TableIds, Tables};
 pub use types::*;
 
 use crate::objects::{self, Compiled, bpf_error, map};
 use crate::tracer::check_privileges;
 use ahead_sys::{Result, machine};
-use decode::COUNTERS;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, OpenObject};
 use sources::Plan;
 
@@ -51,15 +52,7 @@ impl Counters {
 
     /// The counts of every open file that was seen.
     pub fn per_open(&self) -> Result<Vec<OpenCounters>> {
-        let opens = map(&self.object, "opens")?;
-        // The kernel returns whole buckets, so that a batch may be shorter than asked for. libbpf-rs takes such a batch for the last one.
-        // So all must fit into one.
-        let records = opens.lookup_batch(opens.max_entries(), MapFlags::ANY, MapFlags::ANY);
-        let records = records.map_err(|e| bpf_error("read counters", e))?;
-        let decode = |(open, record): (Vec<u8>, Vec<u8>)| {
-            decode::open_counters(u64::from_ne_bytes(open.try_into().ok()?), &record, self.sources.hits)
-        };
-        Ok(records.filter_map(decode).collect())
+        tables::per_open(&map(&self.object, "opens")?, self.sources.hits)
     }
 
     /// The counts of one open file.
@@ -71,10 +64,22 @@ impl Counters {
 
     /// The counts of the machine.
     pub fn machine(&self) -> Result<MachineCounters> {
-        let counts = machine_counts(&map(&self.object, "machine")?)?;
+        let counts = tables::machine_counts(&map(&self.object, "machine")?)?;
         let mut counters = decode::machine_counters(&counts, self.sources.hits);
         counters.lost_events += objects::passed_over(&self.object)?.saturating_sub(self.passed_over);
         Ok(counters)
+    }
+
+    /// The numbers of the tables, for [`Tables::open`] in another process.
+    pub fn table_ids(&self) -> Result<TableIds> {
+        let id = |name: &str| {
+            let handle = MapHandle::try_from(&map(&self.object, name)?);
+            handle
+                .and_then(|handle| handle.info())
+                .map(|info| info.info.id)
+                .map_err(|e| bpf_error("read a table's number", e))
+        };
+        Ok(TableIds { opens: id("opens")?, machine: id("machine")?, hits: self.sources.hits })
     }
 
     /// The decisions from now on. One reader at a time.
@@ -110,17 +115,6 @@ fn delete(table: &impl MapCore, key: &[u8]) -> libbpf_rs::Result<()> {
         Err(error) if error.kind() == libbpf_rs::ErrorKind::NotFound => Ok(()),
         other => other,
     }
-}
-
-/// The sums over all processors.
-fn machine_counts(table: &impl MapCore) -> Result<[u64; COUNTERS]> {
-    let values = table.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
-    let values = values.map_err(|e| bpf_error("read counters", e))?.unwrap_or_default();
-    let count = |which: usize| {
-        let of = |bytes: &Vec<u8>| Some(u64::from_ne_bytes(bytes.get(8 * which..8 * which + 8)?.try_into().ok()?));
-        values.iter().filter_map(of).sum()
-    };
-    Ok(std::array::from_fn(count))
 }
 
 /// Loads the programs of a plan, and attaches them.

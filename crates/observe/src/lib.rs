@@ -39,7 +39,7 @@ pub use arrivals::{Arrival, Arrivals, Arrived};
 pub use cached::cached_files;
 pub use counters::{
     CounterOptions, Counters, DecidedPage, DecisionEvent, DecisionEvents, DecisionKind, DecisionSource, Detail,
-    FaultMapping, LAST_PAGES, MachineCounters, MappingAdvice, OpenCounters, Sources,
+    FaultMapping, LAST_PAGES, MachineCounters, MappingAdvice, OpenCounters, Sources, TableIds, Tables,
 };
 pub use decisions::Decisions;
 pub use event::{DecodeError, Event, decode};

@@ -57,7 +57,7 @@ impl DecisionEvents {
 
     /// Events that the ring buffer had no room for, or that could not be decoded.
     pub fn lost(&self) -> u64 {
-        let counted = super::machine_counts(&self.machine).map_or(0, |counts| counts[LOST_EVENTS]);
+        let counted = super::tables::machine_counts(&self.machine).map_or(0, |counts| counts[LOST_EVENTS]);
         counted + lock(&self.taken).undecodable
     }
 }
