@@ -3,7 +3,7 @@
 //! ```text
 //!     poll ─┬─ decisions ──────▶ steerer.decide ─┐
 //!           ├─ a poll is due ──▶ steerer.poll ───┼─▶ acts in the kernel ─▶ log
-//!           ├─ 4 × per second ─▶ steerer.tick ───┘      (nothing is tracked: no ticks)
+//!           ├─ 4 × per second ─▶ steerer.tick ───┘      (nothing is steered: once; nothing is tracked: never)
 //!           ├─ 1 × per second ─▶ metrics file;  a connection ─▶ metrics text
 //!           └─ signal ─────────▶ SIGHUP: rules again;  others: everything is put back, summary
 //! ```
@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::kernel::Kernel;
 use crate::log::{LogEntry, LoggedAct, Outcome};
 use crate::metrics::{Publisher, Snapshot};
+use crate::published::Published;
 use crate::rules::Rules;
 use crate::settings::Settings;
 use crate::steerer::Steerer;
@@ -30,8 +31,9 @@ use rustix::process::Signal;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-/// Interval of ticks while open files are tracked.
+/// Interval of ticks while open files are steered, and while they are only tracked.
 const TICK: Duration = Duration::from_millis(250);
+const SLOW_TICK: Duration = Duration::from_secs(1);
 
 /// Interval in which the file of the metrics is replaced.
 const PUBLISH: Duration = Duration::from_secs(1);
@@ -52,6 +54,9 @@ pub struct Engine<'a> {
     /// Time from a decision to the window that followed.
     latency: Times,
     began: Instant,
+    /// Processor time of the start, which loads the observer.
+    cpu_before: Duration,
+    _published: Published,
     _lock: MachineLock,
 }
 
@@ -81,11 +86,25 @@ impl<'a> Engine<'a> {
             return Err(ahead_sys::Error::Unsupported { what: "observing read-ahead".into(), why }.into());
         }
         let events = counters.events()?;
+        let published = Published::new(&counters)?;
         let kernel = Kernel::new(counters, StateQuery::new()?, !settings.dry_run);
         let steerer =
             Steerer::new(&Steering::new(&Default::default()), limited(&settings, &settings.rules), settings.dry_run);
-        let (latency, began) = (Times::default(), Instant::now());
-        Ok(Engine { settings, log, sources, events, kernel, steerer, publisher, latency, began, _lock: lock })
+        let (latency, began, cpu_before) = (Times::default(), Instant::now(), cpu());
+        Ok(Engine {
+            settings,
+            log,
+            sources,
+            events,
+            kernel,
+            steerer,
+            publisher,
+            latency,
+            began,
+            cpu_before,
+            _published: published,
+            _lock: lock,
+        })
     }
 
     /// What this kernel shows and what not, one sentence each.
@@ -102,7 +121,7 @@ impl<'a> Engine<'a> {
     /// Steers until SIGTERM, SIGINT or SIGQUIT, the end of the duration, or an error. SIGHUP from a process reads the rules again. Everything
     /// is put back before it returns, after an error, too.
     pub fn run(&mut self, signals: &Signals) -> Result<Summary> {
-        self.began = Instant::now();
+        (self.began, self.cpu_before) = (Instant::now(), cpu());
         let watched = self.watch(signals);
         self.put_back("the end");
         let published = self.publish();
@@ -121,7 +140,7 @@ impl<'a> Engine<'a> {
             self.steer()?;
             if self.is_ticking() && now >= tick_at {
                 self.tick();
-                tick_at = now + TICK;
+                tick_at = now + if self.steerer.steered() == (0, 0) { SLOW_TICK } else { TICK };
             }
             if self.publisher.is_some() && now >= publish_at {
                 self.publish()?;
@@ -241,7 +260,6 @@ impl<'a> Engine<'a> {
     fn summary(&self) -> Summary {
         let Snapshot { counts, machine, expired_fetches, fetch_latency, held, exposed, .. } = self.snapshot();
         let of = |act: LoggedAct, outcome: Outcome| counts.acts.get(&(act, outcome)).copied().unwrap_or(0);
-        let cpu = usage::own_cpu();
         Summary {
             seconds: self.began.elapsed().as_secs_f64(),
             dry_run: self.settings.dry_run,
@@ -261,7 +279,7 @@ impl<'a> Engine<'a> {
             hold_us: held.percentiles(),
             exposed_us: exposed.percentiles(),
             exposed_total_us: exposed.sum().as_secs_f64() * 1e6,
-            cpu_seconds: (cpu.user + cpu.system).as_secs_f64(),
+            cpu_seconds: cpu().saturating_sub(self.cpu_before).as_secs_f64(),
         }
     }
 }
@@ -271,6 +289,12 @@ impl Drop for Engine<'_> {
     fn drop(&mut self) {
         self.put_back("the end");
     }
+}
+
+/// Processor time of this process so far.
+fn cpu() -> Duration {
+    let used = usage::own_cpu();
+    used.user + used.system
 }
 
 /// The rules with the limit of the command.

@@ -44,7 +44,7 @@ pub struct Summary {
     pub exposed_us: Option<Percentiles>,
     /// The sum of these times.
     pub exposed_total_us: f64,
-    /// Processor time of this process. Unit: seconds.
+    /// Processor time of this process, without its start. Unit: seconds.
     pub cpu_seconds: f64,
 }
 

@@ -55,6 +55,8 @@ struct Value {
     /// `None`: not counted yet.
     pages: Option<u64>,
     used: Instant,
+    /// It was used since the last count.
+    is_wanted: bool,
 }
 
 /// The waits for memory so far.
@@ -79,8 +81,8 @@ impl Memory {
     pub(super) fn of(&self, pid: u32) -> (u64, bool) {
         let mut values = self.shared.wanted();
         let used = Instant::now();
-        let value = values.of_process.entry(pid).or_insert(Value { pages: None, used });
-        value.used = used;
+        let value = values.of_process.entry(pid).or_insert(Value { pages: None, used, is_wanted: true });
+        (value.used, value.is_wanted) = (used, true);
         let pages = value.pages;
         (pages.unwrap_or(values.overall), values.is_pressed)
     }
@@ -131,7 +133,8 @@ impl Shared {
             }
             values.is_wanted = false;
             values.of_process.retain(|_, value| value.used.elapsed() < DROPPED);
-            let pids: Vec<u32> = values.of_process.keys().copied().collect();
+            let wanted = |(pid, value): (&u32, &mut Value)| std::mem::take(&mut value.is_wanted).then_some(*pid);
+            let pids: Vec<u32> = values.of_process.iter_mut().filter_map(wanted).collect();
             drop(values);
             let overall = count(available_bytes());
             let counted: Vec<(u32, u64)> = pids.into_iter().map(|pid| (pid, count(available_bytes_of(pid)))).collect();
