@@ -86,7 +86,9 @@ impl Steer {
         let end =
             self.duration.map_or_else(|| "until a signal".into(), |time| format!("for {:.0} s", time.as_secs_f64()));
         messages::print(&format!("{what}: {which}, {end}"));
-        sources.iter().for_each(|source| messages::print(source));
+        for (index, source) in sources.iter().enumerate() {
+            messages::print(&if index == 0 { source.clone() } else { format!("not seen: {source}") });
+        }
     }
 
     fn settings(&self) -> anyhow::Result<Settings> {

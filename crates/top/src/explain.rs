@@ -195,13 +195,14 @@ fn better(file: &OpenFile, counted: Option<(&Counted, Duration)>) -> String {
 }
 
 fn random_mapped(counted: &Counted, can_steer: bool) -> String {
-    let per_fault = counted.issued_pages / counted.faults.max(1);
-    let used = counted.used_pages.unwrap_or(counted.faults).div_ceil(counted.faults.max(1)).max(1);
+    // To the nearest page.
+    let by_fault = |pages: u64| (pages.saturating_add(counted.faults / 2) / counted.faults.max(1)).max(1);
+    let (per_fault, used) = (by_fault(counted.issued_pages), by_fault(counted.used_pages.unwrap_or(counted.faults)));
     let steer = match can_steer {
         true => format!("let ahead steer set a window of {}", pages(used)),
         false => "its descriptor was closed, so that ahead steer cannot set its window".into(),
     };
-    let figures = format!("each reads {}, uses {}", pages(per_fault.max(1)), pages(used));
+    let figures = format!("each reads {}, uses {}", pages(per_fault), pages(used));
     format!("faults at random pages: {figures}; set MADV_RANDOM in the program, or {steer}")
         .replace(", or its", "; its")
 }
