@@ -272,6 +272,29 @@ fn dry_run_changes_nothing() {
 }
 
 #[test]
+fn top_shows_the_counts_of_a_running_steer() {
+    let Some(disk) = Disk::new("ext4") else { return };
+    let path = disk.file();
+    let Some(mut steering) = Steering::start(&disk.rules(), &["--dry-run"]) else { return };
+    let mut victim = Victim::start(FAULTS, &path);
+    victim.go_on();
+    let pid = victim.pid();
+    let row = || {
+        let mut top = Command::new(assert_cmd::cargo::cargo_bin("ahead-steer"));
+        top.args(["top", "--once", "--json", "--pid", &pid.to_string(), "--path"]).arg(&path);
+        let output = top.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()[0].clone()
+    };
+    steering.wait_for("a planned window", |entry| is_act(entry, pid, "window", "planned"));
+    let seen = row();
+    assert!(seen["faults"].as_u64().unwrap() >= 4 && seen["issued_bytes"].as_u64() > Some(4 * 4096), "{seen:#}");
+    assert!(seen["hits"].is_null() && seen["pattern"] == "random mmap", "{seen:#}");
+    steering.stop();
+    assert!(row()["faults"].is_null());
+}
+
+#[test]
 fn program_with_its_own_advice_and_excluded_program_are_left_alone() {
     let Some(disk) = Disk::new("ext4") else { return };
     let path = disk.file();

@@ -4,7 +4,8 @@ use ahead_cli::messages;
 use ahead_model::quantity::{parse_size_with_unit, parse_time};
 use ahead_process::Signals;
 use ahead_report::text::one_line;
-use ahead_steer::{Engine, LogEntry, MetricsPlace, Rules, RulesError, Settings};
+use ahead_steer::{Engine, LogEntry, LoggedAct, MetricsPlace, Rules, RulesError, Settings};
+use ahead_top::Pattern;
 use clap::Args;
 use rustix::process::{Signal, getpid, kill_process};
 use sd_notify::NotifyState;
@@ -61,10 +62,12 @@ impl Steer {
         let settings = self.settings()?;
         // Before any thread: they inherit the mask.
         let signals = Signals::take()?;
-        let is_json = self.json;
-        let mut log = |entry: &LogEntry| {
-            let line = if is_json { json!(entry).to_string() } else { one_line(&entry.to_string()) };
-            print(&line);
+        let (is_json, is_dry) = (self.json, self.dry_run);
+        let mut log = |entry: &LogEntry| match is_json {
+            true => print(&json!(entry).to_string()),
+            // Rules may exclude each program that starts on a machine. The summary counts them.
+            false if !is_dry && is_excluded_process(entry) => {}
+            false => print(&one_line(&entry.to_string())),
         };
         let mut engine = Engine::new(settings, &mut log)?;
         self.announce(&engine.sources());
@@ -103,6 +106,11 @@ impl Steer {
             sample_hits: self.sample_hits,
         })
     }
+}
+
+/// Whether a process is left alone before a pattern or a path of its files is known.
+fn is_excluded_process(entry: &LogEntry) -> bool {
+    entry.act == LoggedAct::None && entry.path.is_none() && entry.class == Pattern::Unknown.name()
 }
 
 /// Prints a line of the log. Without a reader of the output the steering ends, as by a signal: `ahead steer | head`.

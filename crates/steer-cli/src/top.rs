@@ -10,7 +10,7 @@ use ahead_cli::messages;
 use ahead_model::quantity::parse_time;
 use ahead_process::Signals;
 use ahead_report::table::Screen;
-use ahead_top::{Filter, Sample, Sampler, SortKey, file_json, keep, process_exists, totals_json};
+use ahead_top::{DecisionSource, Filter, Sample, Sampler, SortKey, file_json, keep, process_exists, totals_json};
 use anyhow::bail;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -31,7 +31,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// a BPF program runs at each access to a cached page, which costs some hundred nanoseconds.
 #[derive(Debug, Args)]
 pub struct Top {
-    /// Print the open files once and end: their states, and with --interval what is counted in that time
+    /// Print the open files once and end: their states, and with --interval what is counted in that time, or else what a running ahead
+    /// steer has counted
     #[arg(long)]
     once: bool,
     /// Count accesses, waits and waste in intervals of this length [default without --once: 1s]
@@ -64,6 +65,9 @@ pub struct Top {
     /// Say in words what the kernel does with each open file of this process, why, and what would be better
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = ["once", "count", "pid"])]
     explain: Option<u32>,
+    /// Count by this source of read-ahead decisions or fail: tracepoints, fentry or kprobes (BPF) [default: the best one that works here]
+    #[arg(long, value_name = "SOURCE", value_parser = parse_source)]
+    source: Option<DecisionSource>,
 }
 
 /// Counts of a shorter interval say little, and each costs a look at every open file. A longer one is a mistake in the unit.
@@ -79,6 +83,13 @@ fn parse_interval(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("{text:?} is not an interval; write a time from 10ms to 1440m"))
 }
 
+fn parse_source(text: &str) -> Result<DecisionSource, String> {
+    DecisionSource::NAMED.into_iter().find(|source| source.name() == text).ok_or_else(|| {
+        let names = DecisionSource::NAMED.map(DecisionSource::name);
+        format!("unknown source; expected one of {}", names.join(", "))
+    })
+}
+
 fn keys() -> impl TypedValueParser<Value = SortKey> {
     let key =
         |name: String| SortKey::NAMES.iter().find(|(known, _)| *known == name).map_or(SortKey::Pid, |(_, key)| *key);
@@ -90,16 +101,24 @@ impl Top {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let filter = self.filter()?;
         if let Some(pid) = self.explain {
-            return explained::run(pid, self.interval.unwrap_or(INTERVAL), &filter, self.limit, self.json);
+            return explained::run(pid, self.interval.unwrap_or(INTERVAL), self.source, &filter, self.limit, self.json);
         }
         let counts = !self.once || self.interval.is_some();
-        if let Some(key) = self.sort.filter(|key| key.needs_counts() && !counts) {
+        let running = if counts { None } else { ahead_steer::running_counters() };
+        let has_counts = counts || running.is_some();
+        if let Some(key) = self.sort.filter(|key| key.needs_counts() && !has_counts) {
             let name = key.name();
             bail!(UsageError(format!("--sort {name} needs counts: add --interval 1s, or leave --once out")));
         }
+        if self.source.is_some() && !counts {
+            bail!(UsageError("--source needs counts: add --interval 1s, or leave --once out".into()));
+        }
         // Before any thread: they inherit the mask.
         let signals = Signals::take()?;
-        let mut sampler = Sampler::new(counts)?;
+        let mut sampler = match running {
+            Some((tables, since)) => Sampler::beside(tables, since)?,
+            None => Sampler::new(counts, self.source)?,
+        };
         sampler.missing().iter().for_each(|missing| messages::print(&format!("not seen: {missing}")));
         if self.once {
             if let Some(interval) = self.interval {
@@ -202,6 +221,15 @@ mod tests {
         for wrong in ["1", "0s", "1ms", "1441m", "-1s"] {
             assert!(parse_interval(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn sources_have_names() {
+        for source in DecisionSource::NAMED {
+            assert_eq!(parse_source(source.name()), Ok(source));
+        }
+        let refused = parse_source("missing").unwrap_err();
+        assert_eq!(refused, "unknown source; expected one of tracepoints, fentry, kprobes");
     }
 
     #[test]

@@ -4,7 +4,10 @@
 //! counts are in the row of the process that read last, so that sums over rows are right.
 
 use crate::{Counted, Decided, Filter, OpenFile, Totals, Window, pattern, proc};
-use ahead_observe::{CounterOptions, Counters, Detail, MachineCounters, OpenCounters, OpenState, StateQuery};
+use ahead_observe::{
+    CounterOptions, Counters, DecisionSource, Detail, MachineCounters, OpenCounters, OpenState, Sources, StateQuery,
+    Tables,
+};
 use ahead_sys::Result;
 use ahead_sys::machine::{meminfo_bytes, page_size};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -25,8 +28,35 @@ pub struct Sample {
 #[derive(Debug)]
 pub struct Sampler {
     query: StateQuery,
-    counters: Option<Counters>,
+    source: Source,
     before: Before,
+}
+
+/// Where counts come from.
+#[derive(Debug)]
+enum Source {
+    Nothing,
+    Own(Box<Counters>),
+    /// The observer of a running `ahead steer`.
+    Other(Tables),
+}
+
+impl Source {
+    /// The counts now; `None`: nothing is counted.
+    fn counts(&self) -> Result<Option<(MachineCounters, Vec<OpenCounters>)>> {
+        Ok(match self {
+            Source::Nothing => None,
+            Source::Own(counters) => Some((counters.machine()?, counters.per_open()?)),
+            Source::Other(tables) => Some((tables.machine()?, tables.per_open()?)),
+        })
+    }
+
+    fn sources(&self) -> Option<&Sources> {
+        match self {
+            Source::Own(counters) => Some(counters.sources()),
+            _ => None,
+        }
+    }
 }
 
 /// The counts of the sample before.
@@ -37,24 +67,40 @@ struct Before {
     files: HashMap<u64, OpenCounters>,
 }
 
+impl Before {
+    fn nothing(taken: Instant) -> Before {
+        Before { taken, machine: MachineCounters::default(), files: HashMap::new() }
+    }
+}
+
 /// Open files without a descriptor that are asked for their state in one sample: each costs a system call of some microseconds. The others
 /// count as closed.
 const MAX_ASKED: usize = 512;
 
 impl Sampler {
     /// For states alone, or also for counts of every access. Accesses to cached pages are counted, too, which costs each of them some
-    /// hundred nanoseconds until this is dropped.
-    pub fn new(counts: bool) -> Result<Sampler> {
-        let options = CounterOptions { detail: Detail::Hits, sends: false, own_pid: std::process::id() };
+    /// hundred nanoseconds until this is dropped. With a source, decisions are observed by that source or not at all, which is an error.
+    pub fn new(counts: bool, source: Option<DecisionSource>) -> Result<Sampler> {
+        let options = CounterOptions { detail: Detail::Hits, sends: false, own_pid: std::process::id(), source };
         let query = StateQuery::new()?;
-        let counters = counts.then(|| Counters::start(&options)).transpose()?;
-        let before = Before { taken: Instant::now(), machine: MachineCounters::default(), files: HashMap::new() };
-        Ok(Sampler { query, counters, before })
+        let source = match counts {
+            true => Source::Own(Box::new(Counters::start(&options)?)),
+            false => Source::Nothing,
+        };
+        Ok(Sampler { query, source, before: Before::nothing(Instant::now()) })
     }
 
-    /// What this kernel does not show.
+    /// For states, and the counts that a running `ahead steer` has taken since it began.
+    pub fn beside(tables: Tables, since: Duration) -> Result<Sampler> {
+        let began = Instant::now().checked_sub(since).unwrap_or_else(Instant::now);
+        Ok(Sampler { query: StateQuery::new()?, source: Source::Other(tables), before: Before::nothing(began) })
+    }
+
+    /// What this kernel does not show and others do. What no kernel shows is in docs/limitations.md.
     pub fn missing(&self) -> &[String] {
-        self.counters.as_ref().map_or(&[], |counters| &counters.sources().missing)
+        let sources = self.source.sources();
+        let is_older = |sources: &&Sources| sources.decisions != DecisionSource::Tracepoints || !sources.hits;
+        sources.filter(is_older).map_or(&[], |sources| &sources.missing)
     }
 
     /// The open files now, with what was counted since the sample before.
@@ -66,12 +112,9 @@ impl Sampler {
         sample.totals.processes = states.iter().map(|state| state.pid).collect::<HashSet<_>>().len() as u64;
         sample.totals.cached_bytes = meminfo_bytes("Cached")?;
         sample.files = rows(states.into_iter().filter(|state| state.pid != own));
-        if let Some(counters) = &self.counters {
-            let now = Before {
-                taken: Instant::now(),
-                machine: counters.machine()?,
-                files: counters.per_open()?.into_iter().map(|counted| (counted.open, counted)).collect(),
-            };
+        if let Some((machine, counted)) = self.source.counts()? {
+            let files = counted.into_iter().map(|counted| (counted.open, counted)).collect();
+            let now = Before { taken: Instant::now(), machine, files };
             sample.interval = Some(now.taken - self.before.taken);
             sample.totals.counted = Some(of_machine(&now.machine, &self.before.machine));
             sample.totals.unread_pages = now.machine.unread_pages;
@@ -89,7 +132,7 @@ impl Sampler {
 
     /// Adds counts to the rows, and rows for counted open files that have no descriptor.
     fn add_counts(&self, files: &mut Vec<OpenFile>, now: &Before) {
-        let has_hits = self.counters.as_ref().is_some_and(|counters| counters.sources().hits);
+        let has_hits = now.machine.hits.is_some();
         let nothing = Counted { hits: has_hits.then_some(0), used_pages: has_hits.then_some(0), ..Counted::default() };
         let mut rows: HashMap<u64, Vec<usize>> = HashMap::new();
         for (index, file) in files.iter_mut().enumerate() {
