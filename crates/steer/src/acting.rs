@@ -51,7 +51,9 @@ pub(crate) fn check(
     }
     let readahead = state.readahead;
     if readahead.is_random || u64::from(readahead.window_pages) != expected_pages {
-        return Err(NotDone::Advised);
+        // With the window of the disk it is a new open file of the same inode at the same address.
+        let is_new = !readahead.is_random && readahead.window_pages == state.disk_window_pages;
+        return Err(if is_new { NotDone::Gone } else { NotDone::Advised });
     }
     Ok(state)
 }
@@ -77,6 +79,8 @@ mod tests {
         assert_eq!(checked(|state| state.open = 9), Err(NotDone::Gone));
         assert_eq!(checked(|state| state.inode = 9), Err(NotDone::Gone));
         assert_eq!(checked(|state| state.readahead.window_pages = 64), Err(NotDone::Advised));
+        let reset = |state: &mut OpenState| (state.readahead.window_pages, state.disk_window_pages) = (64, 64);
+        assert_eq!(checked(reset), Err(NotDone::Gone));
         assert_eq!(checked(|state| state.readahead.is_random = true), Err(NotDone::Advised));
         assert_eq!(checked(|state| state.is_cached = false), Err(NotDone::Impossible(reason::DIRECT)));
     }

@@ -114,7 +114,7 @@ impl<P: Policy> Steerer<P> {
         }
         let Some(file) = self.files.get_mut(&event.open) else { return };
         file.update(event);
-        if file.is_left_alone {
+        if file.left_alone.is_some() {
             return;
         }
         if event.disk_window_pages == 0 {
@@ -122,7 +122,7 @@ impl<P: Policy> Steerer<P> {
             self.leave_alone(world, event.open, reason::OFF, None);
             return;
         }
-        if file.has_programs_window(event) {
+        if file.has_other_window(event) {
             file.window = None;
             self.leave_alone(world, event.open, reason::ADVISED, None);
             return;
@@ -186,7 +186,7 @@ impl<P: Policy> Steerer<P> {
         self.counts.refusal(reason::RULES);
         world.set_quiet(event.open, true);
         if let Some(file) = self.files.get_mut(&event.open) {
-            file.is_left_alone = true;
+            file.left_alone = Some(reason::RULES);
         }
         if self.processes.is_first_exclusion(event.pid) {
             self.log_left_alone(world, event.open, why);
@@ -305,7 +305,7 @@ impl<P: Policy> Steerer<P> {
         self.polls.remove(&open);
         world.set_quiet(open, true);
         if let Some(file) = self.files.get_mut(&open) {
-            file.is_left_alone = true;
+            file.left_alone = Some(why);
             if file.fetched.take().is_some() {
                 world.stop_fetching(open);
             }

@@ -44,7 +44,7 @@ impl<P: Policy> Steerer<P> {
 
     /// The target of an act that may be done now.
     fn permitted(&mut self, world: &mut impl World, open: u64, act: LoggedAct, line: &Line) -> Option<Target> {
-        let file = self.files.get(&open).filter(|file| !file.is_left_alone);
+        let file = self.files.get(&open).filter(|file| file.left_alone.is_none());
         let Some(target) = file.map(|file| file.target) else {
             self.policy.undone(open, Failure::Gone);
             return None;

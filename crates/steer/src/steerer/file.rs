@@ -1,5 +1,6 @@
 //! What is known of an open file that is tracked.
 
+use crate::counts::reason;
 use crate::world::{Mapped, Target};
 use ahead_observe::{DecisionEvent, DecisionKind, MappingAdvice};
 use ahead_policy::Advice;
@@ -9,6 +10,9 @@ use std::rc::Rc;
 /// Unit of positions: bytes of a page.
 const PAGE_BYTES: u64 = ahead_model::PAGE_BYTES;
 
+/// An open file that another process uses after this time without decisions is probably another one.
+const UNSHARED_NS: u64 = 1_000_000_000;
+
 /// An open file.
 #[derive(Clone, Debug)]
 pub(super) struct File {
@@ -16,8 +20,8 @@ pub(super) struct File {
     pub comm: Rc<str>,
     /// `None`: not looked up yet; `Some(None)`: not known.
     pub path: Option<Option<String>>,
-    /// It is excluded, or the system has refused an act: no further acts.
-    pub is_left_alone: bool,
+    /// It is excluded, or the system has refused an act: no further acts, with the reason.
+    pub left_alone: Option<&'static str>,
     /// The log says that it has no descriptor.
     pub is_reported: bool,
     /// Its window before the first act, pages.
@@ -56,7 +60,7 @@ impl File {
             target: target(event),
             comm,
             path: None,
-            is_left_alone: false,
+            left_alone: None,
             is_reported: false,
             baseline: event.before.window_pages.into(),
             window: None,
@@ -78,16 +82,26 @@ impl File {
         self.window.is_some() || self.fetched.is_some()
     }
 
-    /// Whether the decision is about another open file at the same address: another inode, or a first read after earlier ones.
+    /// Whether the decision is about another open file at the same address: of another inode, or one that begins to read, or one that has
+    /// the window of the disk although another one was set. (The last may also be a program that has reset its advice.)
     pub(super) fn is_replaced(&self, event: &DecisionEvent) -> bool {
         let before = &event.before;
         let is_first_read =
             event.kind == DecisionKind::Miss && before.prev_pos < 0 && before.size == 0 && before.start == 0;
-        event.inode != self.target.inode || event.inode_number != self.target.inode_number || is_first_read
+        let is_other_file = event.inode != self.target.inode || event.inode_number != self.target.inode_number;
+        let has_disks_window = before.window_pages == event.disk_window_pages && !before.is_random;
+        let is_reset = self.has_other_window(event) && has_disks_window;
+        // One that was left alone in another process: a shared one is used by both all the time.
+        let is_other_process = event.pid != self.target.pid && event.time_ns > self.seen_ns.saturating_add(UNSHARED_NS);
+        is_other_file
+            || is_first_read
+            || is_reset
+            || self.left_alone.is_some() && is_other_process
+            || self.left_alone == Some(reason::ADVISED) && has_disks_window
     }
 
-    /// Whether the program has changed the window since it was set. A decision from before does not count.
-    pub(super) fn has_programs_window(&self, event: &DecisionEvent) -> bool {
+    /// Whether the window is another one than was set. A decision from before does not count.
+    pub(super) fn has_other_window(&self, event: &DecisionEvent) -> bool {
         let is_other = |set: Set| event.time_ns > set.at_ns && u64::from(event.before.window_pages) != set.pages;
         self.window.is_some_and(is_other)
     }

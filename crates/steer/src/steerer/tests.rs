@@ -325,14 +325,20 @@ fn programs_own_advice_ends_all_acts() {
     // A decision from before the act still has the window before.
     steerer.decide(&mut fake, &event(950));
     assert_eq!(fake.take_calls(), [window(32, 128), window(128, 256)]);
-    steerer.decide(&mut fake, &event(2000));
+    // POSIX_FADV_SEQUENTIAL.
+    let mut advised = event(2000);
+    advised.before.window_pages = 64;
+    steerer.decide(&mut fake, &advised);
     assert_eq!(fake.take_calls(), [Call::Quiet(true)]);
-    steerer.decide(&mut fake, &event(3000));
-    steerer.put_back(&mut fake, "the end");
+    steerer.decide(&mut fake, &DecisionEvent { time_ns: 3000, ..advised });
     assert!(fake.take_calls().is_empty());
+    // Another open file at the same address.
+    steerer.decide(&mut fake, &event(4000));
+    steerer.put_back(&mut fake, "the end");
+    assert_eq!(fake.take_calls(), [window(32, 512), window(512, 32)]);
     assert_eq!(steerer.counts().refusals[reason::ADVISED], 1);
     let log = steerer.take_log();
-    assert_eq!((log.len(), log[2].act, log[2].outcome), (3, LoggedAct::None, Outcome::Refused));
+    assert_eq!((log[2].act, log[2].outcome), (LoggedAct::None, Outcome::Refused));
 }
 
 #[test]
@@ -404,8 +410,16 @@ fn reused_address_is_another_open_file() {
     steerer.decide(&mut fake, &DecisionEvent { inode: INODE + 1, ..event(3000) });
     assert_eq!(steerer.policy.forgotten, [OPEN, OPEN]);
     fake.take_calls();
+    // A mapping has no position: the window is that of the disk again.
+    steerer.policy.acts = vec![set(128), set(256)].into();
+    let fault = DecisionEvent { kind: DecisionKind::Fault, inode: INODE + 1, ..event(4000) };
+    steerer.decide(&mut fake, &fault);
+    steerer.decide(&mut fake, &DecisionEvent { pid: PID + 1, time_ns: 5000, ..fault });
+    let next = Call::Window { pid: PID + 1, descriptor: Some(3), expected: 32, pages: 256 };
+    assert_eq!(fake.take_calls(), [window(32, 128), next]);
+    fake.windows.push_back(Err(NotDone::Gone));
     steerer.put_back(&mut fake, "the end");
-    assert!(fake.take_calls().is_empty(), "the open file with a changed window is gone");
+    assert_eq!(fake.take_calls().len(), 1, "only the last open file has a changed window");
 }
 
 #[test]
