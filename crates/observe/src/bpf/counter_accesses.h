@@ -43,7 +43,8 @@ static __always_inline struct open_record *accessed_record(struct thread_record 
 		if (!open && thread->inode == inode)
 			open = (void *)thread->open;
 		thread->access_open = (u64)open;
-		thread->access_inode = inode;
+		/* One that is not found is looked for again: the table of calls is filled when the programs run already. */
+		thread->access_inode = open ? inode : 0;
 	}
 	if (!thread->access_open)
 		return 0;
