@@ -13,7 +13,7 @@ use crate::counts::reason;
 use crate::world::{NotDone, Target};
 use ahead_observe::OpenState;
 use ahead_sys::other_process::OtherProcess;
-use ahead_sys::{Error, Result};
+use ahead_sys::{Error, Result, cache};
 use rustix::io::Errno;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -58,6 +58,12 @@ pub(crate) fn check(
     Ok(state)
 }
 
+/// Gives a taken open file the window that its disk has now. `state`: its state before. Advice that says nothing about read-ahead stays.
+pub(crate) fn reset_window(taken: BorrowedFd<'_>, state: &OpenState) -> Result<()> {
+    cache::normal_reads(taken)?;
+    if state.is_not_reused { cache::single_use(taken) } else { Ok(()) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,6 +89,24 @@ mod tests {
         assert_eq!(checked(reset), Err(NotDone::Gone));
         assert_eq!(checked(|state| state.readahead.is_random = true), Err(NotDone::Advised));
         assert_eq!(checked(|state| state.is_cached = false), Err(NotDone::Impossible(reason::DIRECT)));
+    }
+
+    /// Regression: a program's POSIX_FADV_NOREUSE was lost when its window was set.
+    #[test]
+    fn advice_for_single_use_survives_a_new_window() {
+        let states = match ahead_observe::StateQuery::new() {
+            Ok(states) => states,
+            Err(error) => return eprintln!("skipped: {error}"),
+        };
+        let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let state = || states.of_own(file.as_fd()).unwrap().expect("a regular file has a state");
+        reset_window(file.as_fd(), &state()).unwrap();
+        assert!(!state().is_not_reused);
+        cache::single_use(&file).unwrap();
+        // `false` before Linux 6.3.
+        let before = state();
+        reset_window(file.as_fd(), &before).unwrap();
+        assert_eq!(state().is_not_reused, before.is_not_reused);
     }
 
     #[test]

@@ -79,7 +79,8 @@ impl<'a> Engine<'a> {
         }
         let publisher = settings.metrics.as_ref().map(Publisher::new).transpose()?;
         let detail = settings.sample_hits.map_or(Detail::Decisions, |one_in| Detail::SampledHits(one_in.get()));
-        let counters = Counters::start(&CounterOptions { detail, sends: true, own_pid: std::process::id(), source: None })?;
+        let counters =
+            Counters::start(&CounterOptions { detail, sends: true, own_pid: std::process::id(), source: None })?;
         let sources = counters.sources().clone();
         if sources.decisions == DecisionSource::Missing {
             let why = sources.missing.join("; ");

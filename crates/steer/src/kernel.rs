@@ -15,7 +15,7 @@ use ahead_observe::{Counters, OpenState, StateQuery};
 use ahead_policy::steering::Machine;
 use ahead_sys::mounts::Table;
 use ahead_sys::process_id::{Kind, ProcessId};
-use ahead_sys::{cache, other_process};
+use ahead_sys::{other_process, priority};
 use disks::Disks;
 use memory::Memory;
 use std::collections::HashMap;
@@ -77,6 +77,7 @@ impl Kernel {
 
     /// What can wait until the decisions at hand are done.
     pub(crate) fn close_idle(&mut self) {
+        self.disks.settle();
         if self.fetcher.is_active() {
             self.fetcher.close_idle();
         }
@@ -93,7 +94,7 @@ impl Kernel {
     ) -> Result<(), NotDone> {
         let states = &self.states;
         let state = acting::check(|taken| states.of_own(taken), taken, target, expected_pages)?;
-        let act = || cache::normal_reads(taken);
+        let act = || acting::reset_window(taken, &state);
         let disk_pages = state.disk_window_pages.into();
         self.disks.setting(setting).during(prepared, disk_pages, &mut self.exposed, act)
     }
@@ -179,11 +180,13 @@ impl World for Kernel {
             }
         };
         let process = acting::process_of(target)?;
-        let taken = Instant::now();
-        let descriptor = acting::take(&process, number)?;
-        let done = self.set_taken(descriptor.as_fd(), target, expected_pages, setting, prepared);
-        self.give_back(target.device, acts_on_close, descriptor, taken);
-        done
+        priority::without_interruption(|| {
+            let taken = Instant::now();
+            let descriptor = acting::take(&process, number)?;
+            let done = self.set_taken(descriptor.as_fd(), target, expected_pages, setting, prepared);
+            self.give_back(target.device, acts_on_close, descriptor, taken);
+            done
+        })
     }
 
     fn fetch(&mut self, target: &Target, ranges: &[Range<u64>], decided_ns: u64) -> Result<(), NotDone> {

@@ -25,6 +25,7 @@ const SHORT_SLICE_NS: u64 = 100_000;
 
 /// `struct sched_attr` of linux/sched/types.h, in its first version.
 #[repr(C)]
+#[derive(Default)]
 struct SchedulingAttributes {
     size: u32,
     policy: u32,
@@ -40,21 +41,33 @@ struct SchedulingAttributes {
 ///
 /// Errors: needs `CAP_SYS_NICE`.
 pub fn prefer_on_processor() -> Result<()> {
-    let attributes = SchedulingAttributes {
-        size: size_of::<SchedulingAttributes>() as u32,
-        policy: libc::SCHED_OTHER as u32,
-        flags: 0,
-        nice: PROMPT,
-        priority: 0,
-        runtime_ns: SHORT_SLICE_NS,
-        deadline_ns: 0,
-        period_ns: 0,
-    };
+    let size = size_of::<SchedulingAttributes>() as u32;
+    let (policy, runtime_ns) = (libc::SCHED_OTHER as u32, SHORT_SLICE_NS);
+    let attributes = SchedulingAttributes { size, policy, nice: PROMPT, runtime_ns, ..SchedulingAttributes::default() };
     // SAFETY: the structure has the kernel's layout and says its size; it outlives the call. 0 is the calling thread.
     match unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) } {
         0 => Ok(()),
         _ => Err(Error::io("set the priority", io::Error::last_os_error())),
     }
+}
+
+/// Runs `work`, which takes microseconds, before every ordinary thread (`SCHED_FIFO`), so that no other one interrupts it for milliseconds. Without
+/// `CAP_SYS_NICE`, or where a service manager forbids it, `work` runs as usual. For a thread that [`prefer_on_processor`] has preferred.
+pub fn without_interruption<T>(work: impl FnOnce() -> T) -> T {
+    /// Ends it after a panic, too.
+    struct Preferred;
+    impl Drop for Preferred {
+        fn drop(&mut self) {
+            if let Err(error) = prefer_on_processor() {
+                tracing::debug!("{error}");
+            }
+        }
+    }
+    let lowest = libc::sched_param { sched_priority: 1 };
+    // SAFETY: the structure outlives the call; 0 is the calling thread.
+    let _preferred =
+        (unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const lowest) } == 0).then_some(Preferred);
+    work()
 }
 
 /// `IOPRIO_WHO_PROCESS` of linux/ioprio.h: one thread, and 0 is the calling one.
@@ -92,6 +105,10 @@ mod tests {
     fn thread_may_be_preferred_with_privilege() {
         let preferred = std::thread::spawn(|| {
             prefer_on_processor()?;
+            // SAFETY: no memory involved.
+            let policy = || unsafe { libc::sched_getscheduler(0) };
+            let during = without_interruption(policy);
+            assert!([libc::SCHED_FIFO, libc::SCHED_OTHER].contains(&during) && policy() == libc::SCHED_OTHER);
             rustix::process::getpriority_process(None).map_err(|e| Error::io("get the priority", e))
         });
         match preferred.join().unwrap() {

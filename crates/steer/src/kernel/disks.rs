@@ -68,6 +68,11 @@ impl Disks {
         &mut self.settings[index].1
     }
 
+    /// The notes of changes that are over are settled.
+    pub(super) fn settle(&mut self) {
+        self.settings.iter_mut().for_each(|(_, setting)| setting.settle());
+    }
+
     /// Looks every disk up again: a setting does not work any more. Notes are removed.
     pub(super) fn forget_all(&mut self) {
         self.by_device.clear();

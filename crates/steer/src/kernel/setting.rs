@@ -6,7 +6,8 @@
 //! ```
 //!
 //! FADV_NORMAL gives an open file the window that the disk has at that moment (mm/fadvise.c). If this process is killed in between, its guardian
-//! or `ahead restore` writes OLD, but only while the value is X: a value of an administrator stays.
+//! or `ahead restore` writes OLD, but only while the value is X: a value of an administrator stays. After the change the note is settled: from
+//! then on an administrator may set X, too.
 
 use crate::counts::reason;
 use crate::times::Times;
@@ -23,6 +24,8 @@ pub(super) struct DiskSetting {
     file: OpenSetting,
     /// The note; `None`: nothing may be changed.
     guard: Option<Guard>,
+    /// The value that was put back, while the note still says how to undo that change.
+    unsettled_kb: Option<u64>,
 }
 
 /// A change that is noted and can be made.
@@ -37,7 +40,7 @@ const UNCHANGED: &str = "unchanged";
 
 impl DiskSetting {
     pub(super) fn open(path: &Path) -> ahead_sys::Result<DiskSetting> {
-        Ok(DiskSetting { file: OpenSetting::open(path)?, guard: None })
+        Ok(DiskSetting { file: OpenSetting::open(path)?, guard: None, unsettled_kb: None })
     }
 
     /// Writes the first note. There is nothing to undo yet, so its value is one that no setting has. Later notes are written over it.
@@ -65,7 +68,7 @@ impl DiskSetting {
 
     /// Calls `act` while the disk has the prepared window. `disk_pages`: the window of the disk as the kernel has it for the open file.
     pub(super) fn during(
-        &self,
+        &mut self,
         prepared: Prepared,
         disk_pages: u64,
         exposed: &mut Times,
@@ -88,7 +91,24 @@ impl DiskSetting {
             _ => self.file.write_kb(before_kb),
         };
         exposed.add(began.elapsed());
+        // After a failure the note stays: its undo tries again.
+        self.unsettled_kb = put_back.is_ok().then_some(before_kb);
         put_back.and(done).map_err(failed)
+    }
+
+    /// Notes that nothing has to be undone. Not part of an act, which would take longer.
+    pub(super) fn settle(&mut self) {
+        if let (Some(before_kb), Some(guard)) = (self.unsettled_kb.take(), &mut self.guard)
+            && let Err(error) = guard.about_to_set(&before_kb.to_string(), UNCHANGED)
+        {
+            tracing::debug!("settle a note: {error}");
+        }
+    }
+}
+
+impl Drop for DiskSetting {
+    fn drop(&mut self) {
+        self.settle();
     }
 }
 
@@ -127,14 +147,18 @@ mod tests {
         }
 
         fn value(&self) -> String {
-            let text = fs::read_to_string(self.home.path().join("read_ahead_kb")).unwrap();
-            text.lines().next().unwrap().to_owned()
+            value_in(self.home.path())
         }
 
         fn note(&self) -> String {
             let notes = fs::read_dir(self.home.path().join("undo")).unwrap().map(|entry| entry.unwrap().path());
             notes.map(|path| fs::read_to_string(path).unwrap()).collect()
         }
+    }
+
+    fn value_in(home: &Path) -> String {
+        let text = fs::read_to_string(home.join("read_ahead_kb")).unwrap();
+        text.lines().next().unwrap().to_owned()
     }
 
     #[test]
@@ -145,7 +169,7 @@ mod tests {
         let mut exposed = Times::default();
         let mut during = String::new();
         let act = || {
-            during = disk.value();
+            during = value_in(disk.home.path());
             Ok(())
         };
         assert_eq!(disk.setting.during(prepared, 32, &mut exposed, act), Ok(()));
@@ -178,6 +202,21 @@ mod tests {
         assert!(disk.note().contains("\"old\":\"512 ") && disk.note().contains("\"new\":\"4 "));
         assert_eq!(disk.setting.during(prepared, 128, &mut Times::default(), || Ok(())), Ok(()));
         assert_eq!(disk.value(), "512");
+    }
+
+    /// Regression: an administrator's value was undone at the end, if an act had set the same value before.
+    #[test]
+    fn value_of_an_administrator_stays_where_an_earlier_act_has_set_the_same() {
+        let mut disk = Disk::new("128");
+        let prepared = disk.prepare(256);
+        assert_eq!(disk.setting.during(prepared, 32, &mut Times::default(), || Ok(())), Ok(()));
+        disk.setting.settle();
+        assert!(disk.note().contains(UNCHANGED), "{}", disk.note());
+        fs::write(disk.home.path().join("read_ahead_kb"), "1024").unwrap();
+        let Disk { home, setting } = disk;
+        drop(setting);
+        assert_eq!(fs::read_to_string(home.path().join("read_ahead_kb")).unwrap(), "1024");
+        assert_eq!(fs::read_dir(home.path().join("undo")).unwrap().count(), 0);
     }
 
     #[test]
