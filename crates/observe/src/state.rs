@@ -61,6 +61,8 @@ pub struct OpenState {
     pub is_cached: bool,
     /// Whether it was opened for reading.
     pub is_readable: bool,
+    /// `FMODE_NOREUSE`: the program has set `POSIX_FADV_NOREUSE`. That is no advice for read-ahead, but `POSIX_FADV_NORMAL` ends it.
+    pub is_not_reused: bool,
 }
 
 /// `struct open_state`.
@@ -72,6 +74,7 @@ const QUERY_BYTES: usize = 24 + STATE_BYTES;
 const RANDOM: u8 = 1;
 const CACHED: u8 = 2;
 const READABLE: u8 = 4;
+const NOREUSE: u8 = 8;
 
 /// Bytes that one read of the iterator asks for: what the kernel fills at most (`bpf_seq_read` has a buffer of eight pages).
 const READ_BYTES: usize = 32 << 10;
@@ -201,6 +204,7 @@ impl OpenState {
             descriptor: u32(88),
             is_cached: flags & CACHED != 0,
             is_readable: flags & READABLE != 0,
+            is_not_reused: flags & NOREUSE != 0,
             comm: bytes[96..112].try_into().expect("16 bytes"),
         }
     }

@@ -238,9 +238,15 @@ pub fn exact_reads(fd: impl AsFd) -> Result<()> {
     fadvise(fd, 0, None, Advice::Random).map_err(|e| Error::io("advise random access", e))
 }
 
-/// Gives the kernel's read-ahead back to an open file after [`exact_reads`] or [`sequential_reads`] (`POSIX_FADV_NORMAL`).
+/// Gives the kernel's read-ahead back to an open file after [`exact_reads`] or [`sequential_reads`] (`POSIX_FADV_NORMAL`). Since Linux 6.3
+/// that ends [`single_use`], too.
 pub fn normal_reads(fd: impl AsFd) -> Result<()> {
     fadvise(fd, 0, None, Advice::Normal).map_err(|e| Error::io("advise normal access", e))
+}
+
+/// Advises that pages of this open file are used once: since Linux 6.3 its accesses do not keep them in the cache (`POSIX_FADV_NOREUSE`).
+pub fn single_use(fd: impl AsFd) -> Result<()> {
+    fadvise(fd, 0, None, Advice::NoReuse).map_err(|e| Error::io("advise a single use", e))
 }
 
 /// Reads cached pages from `offset_bytes` on, without waiting. The result is short where a page is absent or the file ends, and 0 at its end.

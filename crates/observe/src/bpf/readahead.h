@@ -23,6 +23,8 @@
 /* From include/linux/fs.h. */
 #define FMODE_READ 0x1
 #define FMODE_RANDOM 0x1000
+/* Linux 6.3 and later; unused before. */
+#define FMODE_NOREUSE 0x800000
 /* From include/uapi/linux/magic.h. */
 #define OVERLAYFS_SUPER_MAGIC 0x794c7630
 

@@ -9,6 +9,7 @@ enum state_flag {
 	STATE_RANDOM = 1,   /* FMODE_RANDOM */
 	STATE_CACHED = 2,   /* not O_DIRECT */
 	STATE_READABLE = 4, /* FMODE_READ */
+	STATE_NOREUSE = 8,  /* FMODE_NOREUSE */
 };
 
 struct open_state {

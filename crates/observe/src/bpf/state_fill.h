@@ -28,6 +28,8 @@ static __always_inline bool FILL(struct open_state *state, struct file *open)
 	state->disk_window = BPF_CORE_READ(disk, ra_pages);
 	state->device = is_device ? LOAD(inode, i_rdev) : LOAD(super, s_dev);
 	state->flags = (mode & FMODE_RANDOM ? STATE_RANDOM : 0) | (mode & FMODE_READ ? STATE_READABLE : 0);
+	if (mode & FMODE_NOREUSE)
+		state->flags |= STATE_NOREUSE;
 	if (!(LOAD(file, f_flags) & O_DIRECT))
 		state->flags |= STATE_CACHED;
 	u8 copy[RA_STATE_BYTES] = {};

@@ -55,11 +55,12 @@ fn state_has_the_layout_of_its_structure() {
         disk_window_pages: 12,
         is_cached: false,
         is_readable: true,
+        is_not_reused: false,
     };
     assert_eq!(OpenState::decode(&bytes), expected);
-    bytes[layout.offset("open_state", "flags")] = flag("STATE_CACHED") as u8;
+    bytes[layout.offset("open_state", "flags")] = (flag("STATE_CACHED") | flag("STATE_NOREUSE")) as u8;
     let state = OpenState::decode(&bytes);
-    assert!(state.is_cached && !state.is_readable && !state.readahead.is_random);
+    assert!(state.is_cached && state.is_not_reused && !state.is_readable && !state.readahead.is_random);
 }
 
 #[test]
@@ -115,8 +116,15 @@ fn advice_is_seen_in_the_state() {
     assert!(query.of_own(file.as_fd()).unwrap().unwrap().readahead.is_random);
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Sequential).unwrap();
     let state = query.of_own(file.as_fd()).unwrap().unwrap();
-    assert!(!state.readahead.is_random);
+    assert!(!state.readahead.is_random && !state.is_not_reused);
     assert_eq!(state.readahead.window_pages, 2 * state.disk_window_pages);
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::NoReuse).unwrap();
+    let state = query.of_own(file.as_fd()).unwrap().unwrap();
+    // Linux 6.3 and later.
+    if state.is_not_reused {
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Normal).unwrap();
+        assert!(!query.of_own(file.as_fd()).unwrap().unwrap().is_not_reused);
+    }
 }
 
 #[test]
