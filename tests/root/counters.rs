@@ -84,7 +84,7 @@ struct Observed {
 }
 
 fn start(detail: Detail) -> Option<Counters> {
-    let options = CounterOptions { detail, sends: true, own_pid: std::process::id() };
+    let options = CounterOptions { detail, sends: true, own_pid: std::process::id(), source: None };
     Counters::start(&options).map_err(|error| eprintln!("skipped: {error}")).ok()
 }
 

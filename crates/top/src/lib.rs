@@ -20,6 +20,7 @@ mod proc;
 mod sampler;
 mod sort;
 
+pub use ahead_observe::DecisionSource;
 pub use explain::{Explanation, explain};
 pub use filter::Filter;
 pub use json::{file_json, readahead_hit_ratio, totals_json};

@@ -1,4 +1,4 @@
-//! The programs that fit this kernel, and what cannot be seen without the others.
+//! The programs that fit this kernel, and what cannot be seen without the others. [`CounterOptions::source`] selects one source of decisions.
 //!
 //! ```text
 //!     decisions   tracepoints readahead:*                       Linux 6.18 and later
@@ -103,19 +103,37 @@ impl Kernel {
     }
 
     fn fits(&self, source: DecisionSource) -> bool {
-        match source {
-            DecisionSource::Tracepoints => self.readahead && self.fault,
-            DecisionSource::Fentry | DecisionSource::Kprobes => {
-                self.readahead_functions && (self.fault || self.fault_function)
-            }
-            DecisionSource::Missing => true,
-        }
+        self.lacks(source).is_none()
+    }
+
+    /// What a source needs and the kernel does not have.
+    fn lacks(&self, source: DecisionSource) -> Option<&'static str> {
+        let (has, lacks) = match source {
+            DecisionSource::Tracepoints => (
+                self.readahead && self.fault,
+                "the kernel has no tracepoints readahead:* (Linux 6.18) that BPF can use",
+            ),
+            DecisionSource::Fentry | DecisionSource::Kprobes => (
+                self.readahead_functions && (self.fault || self.fault_function),
+                "the kernel has no function page_cache_sync_ra, page_cache_async_ra, page_cache_ra_order, \
+                 page_cache_ra_unbounded or filemap_fault that BPF can probe",
+            ),
+            DecisionSource::Missing => (true, ""),
+        };
+        (!has).then_some(lacks)
     }
 }
 
-/// Starts with the best source that works. What was refused is added to what cannot be seen.
+fn unsupported(why: String) -> Error {
+    Error::Unsupported { what: "observing read-ahead".into(), why }
+}
+
+/// Starts with the source that was chosen, otherwise with the best one that works. What was refused is added to what cannot be seen.
 pub(super) fn start(options: &CounterOptions, attach: impl Fn(&Plan) -> Result<Counters>) -> Result<Counters> {
     let kernel = Kernel::read()?;
+    if let Some(source) = options.source {
+        return start_by(source, options, &kernel, attach);
+    }
     let mut refused = Vec::new();
     for source in SOURCES.into_iter().filter(|source| kernel.fits(*source)) {
         let mut plan = Plan::new(options, source, &kernel);
@@ -132,7 +150,20 @@ pub(super) fn start(options: &CounterOptions, attach: impl Fn(&Plan) -> Result<C
             }
         }
     }
-    Err(Error::Unsupported { what: "observing read-ahead".into(), why: refused.join("; ") })
+    Err(unsupported(refused.join("; ")))
+}
+
+fn start_by(
+    source: DecisionSource,
+    options: &CounterOptions,
+    kernel: &Kernel,
+    attach: impl Fn(&Plan) -> Result<Counters>,
+) -> Result<Counters> {
+    let name = source.name();
+    if let Some(lacks) = kernel.lacks(source) {
+        return Err(unsupported(format!("{name}: {lacks}")));
+    }
+    attach(&Plan::new(options, source, kernel)).map_err(|error| unsupported(format!("{name}: {error}")))
 }
 
 #[cfg(test)]
@@ -149,7 +180,7 @@ mod tests {
     };
 
     fn options(detail: Detail) -> CounterOptions {
-        CounterOptions { detail, sends: true, own_pid: 1 }
+        CounterOptions { detail, sends: true, own_pid: 1, source: None }
     }
 
     #[test]
@@ -182,6 +213,34 @@ mod tests {
         assert!(!plan.has("on_fault") && !plan.has("enter_fault") && plan.sources.hits);
         let without = Plan::new(&options(Detail::Decisions), DecisionSource::Kprobes, &middle);
         assert!(without.has("on_fault") && !without.has("probe_fault"));
+    }
+
+    #[test]
+    fn chosen_source_that_the_kernel_lacks_is_not_supported() {
+        let old = Kernel { readahead: false, readahead_functions: false, ..NEW };
+        for (source, expected) in [
+            (DecisionSource::Tracepoints, "tracepoints: the kernel has no tracepoints readahead:*"),
+            (DecisionSource::Fentry, "fentry: the kernel has no function page_cache_sync_ra"),
+            (DecisionSource::Kprobes, "kprobes: the kernel has no function page_cache_sync_ra"),
+        ] {
+            let attach = |_: &Plan| panic!("nothing is attached");
+            match start_by(source, &options(Detail::Hits), &old, attach) {
+                Err(Error::Unsupported { why, .. }) => assert!(why.starts_with(expected), "{why}"),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn chosen_source_that_is_refused_is_replaced_by_no_other() {
+        for chosen in DecisionSource::NAMED {
+            let attach = |plan: &Plan| {
+                assert_eq!(plan.sources.decisions, chosen);
+                Err(Error::io("attach", std::io::Error::from_raw_os_error(libc::EOPNOTSUPP)))
+            };
+            let error = start_by(chosen, &options(Detail::Hits), &NEW, attach).unwrap_err();
+            assert!(matches!(&error, Error::Unsupported { why, .. } if why.starts_with(chosen.name())), "{error}");
+        }
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub struct CounterOptions {
     pub sends: bool,
     /// A process whose accesses are neither counted nor sent: the observer's.
     pub own_pid: u32,
+    /// Observe decisions by this source or fail. `None`: by the best one that works here.
+    pub source: Option<DecisionSource>,
 }
 
 /// How decisions are observed.
@@ -41,6 +43,22 @@ pub enum DecisionSource {
     Kprobes,
     /// Not at all: this kernel has or permits none of them.
     Missing,
+}
+
+impl DecisionSource {
+    /// The sources that an option may name, the best first.
+    pub const NAMED: [DecisionSource; 3] =
+        [DecisionSource::Tracepoints, DecisionSource::Fentry, DecisionSource::Kprobes];
+
+    /// The name in options.
+    pub fn name(self) -> &'static str {
+        match self {
+            DecisionSource::Tracepoints => "tracepoints",
+            DecisionSource::Fentry => "fentry",
+            DecisionSource::Kprobes => "kprobes",
+            DecisionSource::Missing => "missing",
+        }
+    }
 }
 
 /// What this kernel shows.

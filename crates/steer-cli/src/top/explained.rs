@@ -6,7 +6,9 @@ use ahead_process::Signals;
 use ahead_report::table::Screen;
 use ahead_report::text::printable;
 use ahead_sys::block::disk_setting;
-use ahead_top::{Explanation, Filter, OpenFile, Sampler, SortKey, explain, file_json, keep, mapping_advice};
+use ahead_top::{
+    DecisionSource, Explanation, Filter, OpenFile, Sampler, SortKey, explain, file_json, keep, mapping_advice,
+};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::process::ExitCode;
@@ -15,12 +17,13 @@ use std::time::Duration;
 pub fn run(
     pid: u32,
     interval: Duration,
+    source: Option<DecisionSource>,
     filter: &Filter,
     limit: Option<usize>,
     is_json: bool,
 ) -> anyhow::Result<ExitCode> {
     let signals = Signals::take()?;
-    let mut sampler = Sampler::new(true)?;
+    let mut sampler = Sampler::new(true, source)?;
     sampler.missing().iter().for_each(|missing| messages::print(&format!("not seen: {missing}")));
     super::wait(&signals, interval)?;
     let mut sample = sampler.sample(filter)?;
