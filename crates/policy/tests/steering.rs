@@ -387,6 +387,17 @@ fn strides_in_both_directions_are_fetched_after_three_accesses() {
 }
 
 /// The steps of 16 readers through one open file look like a stride of one reader.
+/// Regression: a file system whose files must not be opened again, or rules without fetches, ended the steering of windows, too.
+#[test]
+fn pattern_that_may_not_be_fetched_gets_no_act_and_a_stream_after_it_a_window() {
+    let mut steering = Steering::new(&Limits::default());
+    let machine = Machine { can_fetch: false, ..Machine::default() };
+    let acts: Vec<Act> = row(1, 20_000, -4, 4, 50).iter().flat_map(|seen| steering.seen(seen, &machine)).collect();
+    assert!(!acts.iter().any(|act| matches!(act, Act::Fetch { .. })), "{acts:?}");
+    let acts = sequential(&mut steering, 30_000, 200, |_| 500_000);
+    assert!(acts.iter().any(|act| matches!(act, Act::SetWindow { .. })), "{acts:?}");
+}
+
 #[test]
 fn several_readers_at_equal_distances_are_no_stride() {
     let mut steering = Steering::new(&Limits::default());

@@ -51,6 +51,8 @@ pub struct Engine<'a> {
     kernel: Kernel,
     steerer: Steerer<Steering>,
     publisher: Option<Publisher>,
+    /// Why the metrics could not be written last: a full disk does not end the steering.
+    unpublished: Option<String>,
     /// Time from a decision to the window that followed.
     latency: Times,
     began: Instant,
@@ -100,6 +102,7 @@ impl<'a> Engine<'a> {
             kernel,
             steerer,
             publisher,
+            unpublished: None,
             latency,
             began,
             cpu_before,
@@ -144,7 +147,7 @@ impl<'a> Engine<'a> {
                 tick_at = now + if self.steerer.steered() == (0, 0) { SLOW_TICK } else { TICK };
             }
             if self.publisher.is_some() && now >= publish_at {
-                self.publish()?;
+                self.publish_or_warn();
                 publish_at = now + PUBLISH;
             }
             let publish =
@@ -237,6 +240,15 @@ impl<'a> Engine<'a> {
             Some(publisher) if publisher.listener().is_none() => publisher.write_file(&self.snapshot().text()),
             _ => Ok(()),
         }
+    }
+
+    /// Says once why the metrics cannot be written.
+    fn publish_or_warn(&mut self) {
+        let failed = self.publish().err().map(|error| error.to_string());
+        if let Some(why) = failed.as_ref().filter(|_| self.unpublished.is_none()) {
+            tracing::warn!("{why}");
+        }
+        self.unpublished = failed;
     }
 
     fn snapshot(&self) -> Snapshot {

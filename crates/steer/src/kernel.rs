@@ -144,8 +144,10 @@ impl World for Kernel {
     fn machine(&mut self, target: &Target) -> Machine {
         let disk = self.disks.of(target);
         let (device, request_pages) = (disk.speed.description(), disk.request_pages);
+        // Where a close has effects, an open may have some, too: FUSE drops the cached pages of a file, and its reader would wait for them.
+        let can_fetch = !disk.acts_on_close || target.descriptor.is_none();
         let (available_pages, pressure) = self.memory.of(target.pid);
-        Machine { available_pages, pressure, device, request_pages }
+        Machine { available_pages, pressure, device, request_pages, can_fetch }
     }
 
     fn machine_overall(&mut self) -> Machine {

@@ -21,10 +21,10 @@ pub(crate) use policy::Policy;
 use crate::counts::{Counts, RateLimit, reason};
 use crate::log::LogEntry;
 use crate::rules::{Limits, Rules, Subject, Verdict};
-use crate::world::World;
+use crate::world::{Target, World};
 use ahead_model::PAGE_BYTES;
 use ahead_observe::{DecisionEvent, DecisionKind};
-use ahead_policy::steering::{self, Class, Failure, Progress};
+use ahead_policy::steering::{self, Class, Failure, Machine, Progress};
 use file::File;
 use processes::Processes;
 use rustc_hash::FxHashMap;
@@ -132,13 +132,19 @@ impl<P: Policy> Steerer<P> {
         if waits > 0 {
             world.waited(target.device, waits, wait_ns, seen.size);
         }
-        let machine = world.machine(&target);
+        let machine = self.machine(world, &target);
         let acts = self.policy.seen(&seen, &machine);
         // The observer wakes this process at once only where a reader waits: the delay of other decisions is no latency.
         let is_urgent = event.kind != DecisionKind::Marker || waits > 0;
         self.perform(world, acts, is_urgent.then_some(event.time_ns));
         self.plan_poll(event.open, event.time_ns);
         self.report_no_descriptor(world, event.open);
+    }
+
+    /// The machine as the rules permit to use it.
+    fn machine(&self, world: &mut impl World, target: &Target) -> Machine {
+        let machine = world.machine(target);
+        Machine { can_fetch: machine.can_fetch && self.rules.limits.fetch, ..machine }
     }
 
     /// Reports faults in no order through a mapping whose descriptor was closed: no window can be set for them.
@@ -242,7 +248,7 @@ impl<P: Policy> Steerer<P> {
             file.checked_ns = now_ns;
             if let Some(page) = file::prev_page(state.readahead.prev_pos) {
                 let progress = Progress { open, at_ns: now_ns, page, waits: world.waits(open) };
-                let machine = world.machine(&target);
+                let machine = self.machine(world, &target);
                 let acts = self.policy.progress(&progress, &machine);
                 self.perform(world, acts, Some(now_ns));
             }

@@ -5,10 +5,12 @@
 //!                       ◀── a fake in tests
 //! ```
 
+use crate::counts::reason;
 use ahead_model::DeviceNumber;
 use ahead_observe::OpenState;
 use ahead_policy::steering::Machine;
 use std::collections::HashMap;
+use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -60,6 +62,19 @@ pub(crate) enum NotDone {
     Busy,
     /// A system call failed.
     Failed(String),
+}
+
+impl fmt::Display for NotDone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NotDone::Gone => f.write_str(reason::GONE),
+            NotDone::Advised => f.write_str(reason::ADVISED),
+            NotDone::Forbidden(detail) => write!(f, "{}: {detail}", reason::FORBIDDEN),
+            NotDone::Impossible(why) => f.write_str(why),
+            NotDone::Busy => f.write_str(reason::QUEUE),
+            NotDone::Failed(detail) => f.write_str(detail),
+        }
+    }
 }
 
 /// Everything outside of the logic.

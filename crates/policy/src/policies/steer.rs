@@ -79,6 +79,7 @@ impl Steer {
             pressure: false,
             device: self.device,
             request_pages: view.limits(file).request_pages,
+            can_fetch: true,
         }
     }
 

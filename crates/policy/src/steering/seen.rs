@@ -107,11 +107,19 @@ pub struct Machine {
     pub device: DeviceDescription,
     /// Largest request of the disk, pages (`max_sectors_kb`).
     pub request_pages: u64,
+    /// Whether pages of the file may be fetched. Otherwise only windows are set.
+    pub can_fetch: bool,
 }
 
 impl Default for Machine {
     /// 1 GiB available, no pressure, a solid-state disk, requests of 512 KiB.
     fn default() -> Machine {
-        Machine { available_pages: 1 << 18, pressure: false, device: DeviceDescription::FLASH, request_pages: 128 }
+        Machine {
+            available_pages: 1 << 18,
+            pressure: false,
+            device: DeviceDescription::FLASH,
+            request_pages: 128,
+            can_fetch: true,
+        }
     }
 }

@@ -68,7 +68,11 @@ impl Publisher {
         };
         let written =
             file.and_then(|mut file| file.write_all(text.as_bytes())).and_then(|()| fs::rename(temporary, path));
-        written.map_err(|source| failed(path, source))
+        written.map_err(|source| {
+            // On a full disk the part that was written takes room.
+            let _ = fs::remove_file(temporary);
+            failed(path, source)
+        })
     }
 
     /// Serves the connections that wait. A client that reads slowly gets what fits into its socket, which is more than the text.
@@ -150,6 +154,21 @@ mod tests {
         drop(publisher);
         assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1);
         assert!(Publisher::new(&MetricsPlace::File(home.path().join("no/such"))).is_err());
+    }
+
+    #[test]
+    fn failed_write_leaves_no_part_and_the_next_one_succeeds() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("m");
+        let publisher = Publisher::new(&MetricsPlace::File(path.clone())).unwrap();
+        // A directory cannot be replaced by a file: as on a full disk, the last step fails.
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert!(publisher.write_file("x 1\n").is_err());
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1);
+        fs::remove_dir(&path).unwrap();
+        publisher.write_file("x 1\n").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "x 1\n");
     }
 
     /// A link in place of the temporary file must not be written through.

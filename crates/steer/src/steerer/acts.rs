@@ -6,6 +6,7 @@ use super::policy::Policy;
 use crate::counts::reason;
 use crate::log::{LogEntry, LoggedAct, LoggedEffect, Outcome};
 use crate::world::{NotDone, Target, World};
+use ahead_observe::OpenState;
 use ahead_policy::steering::{Act, Failure, Reason};
 use std::ops::Range;
 use std::time::Duration;
@@ -252,6 +253,10 @@ impl<P: Policy> Steerer<P> {
                     done = world.set_window(&target, set.pages, baseline);
                 }
             }
+            let is_still_set = |state: OpenState| u64::from(state.readahead.window_pages) == set.pages;
+            if done == Err(NotDone::Gone) && world.state(open, target.inode).is_some_and(is_still_set) {
+                done = Err(NotDone::Impossible(reason::NO_DESCRIPTOR));
+            }
             let outcome = match &done {
                 Ok(()) => {
                     self.counts.windows_restored += 1;
@@ -261,7 +266,7 @@ impl<P: Policy> Steerer<P> {
                 Err(NotDone::Gone | NotDone::Advised) => continue,
                 Err(_) => Outcome::Failed,
             };
-            let reason = done.err().map_or(why.to_owned(), |error| format!("{why}; {error:?}"));
+            let reason = done.err().map_or(why.to_owned(), |error| format!("{why}; {error}"));
             let line = Line { pages: Some(baseline), before_pages: Some(set.pages), reason, ..Line::default() };
             self.log(world, open, LoggedAct::Restore, outcome, &line);
         }

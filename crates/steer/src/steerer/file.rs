@@ -96,7 +96,7 @@ impl File {
         is_other_file
             || is_first_read
             || is_reset
-            || self.left_alone.is_some() && is_other_process
+            || self.left_alone.is_some() && !self.is_steered() && is_other_process
             || self.left_alone == Some(reason::ADVISED) && has_disks_window
     }
 
@@ -107,8 +107,9 @@ impl File {
     }
 
     pub(super) fn update(&mut self, event: &DecisionEvent) {
-        let mapping = target(event).mapping.or(self.target.mapping);
-        self.target = Target { mapping, ..target(event) };
+        // Addresses are those of a process.
+        let known = self.target.mapping.filter(|_| event.pid == self.target.pid);
+        self.target = Target { mapping: target(event).mapping.or(known), ..target(event) };
         self.seen_ns = event.time_ns;
     }
 

@@ -90,6 +90,7 @@ struct Fake {
     failures: Vec<(u64, NotDone)>,
     process: Option<Process>,
     prev_pos: Option<i64>,
+    window_pages: u32,
     path: Option<PathBuf>,
     holders: HashMap<u64, (u32, u32)>,
 }
@@ -105,6 +106,7 @@ impl Fake {
             failures: Vec::new(),
             process: Some(process),
             prev_pos: Some(0),
+            window_pages: 0,
             path: Some("/srv/file".into()),
             holders: HashMap::new(),
         }
@@ -169,10 +171,11 @@ impl World for Fake {
     }
 
     fn state(&mut self, open: u64, inode: u64) -> Option<OpenState> {
+        let window_pages = self.window_pages;
         let state = |prev_pos| OpenState {
             open,
             inode,
-            readahead: Readahead { prev_pos, ..Readahead::default() },
+            readahead: Readahead { prev_pos, window_pages, ..Readahead::default() },
             ..OpenState::default()
         };
         self.prev_pos.map(state)
@@ -420,6 +423,49 @@ fn reused_address_is_another_open_file() {
     fake.windows.push_back(Err(NotDone::Gone));
     steerer.put_back(&mut fake, "the end");
     assert_eq!(fake.take_calls().len(), 1, "only the last open file has a changed window");
+}
+
+/// Regression: it was dropped from the table, and its window stayed.
+#[test]
+fn window_of_a_file_that_is_left_alone_is_put_back_after_another_process_has_read_it() {
+    let (mut steerer, mut fake) = steerer("[limits]\nfetch = false\n", vec![set(128), fetch(vec![0..8])]);
+    let with_window = |time_ns, pid| {
+        let before = Readahead { window_pages: 128, ..event(0).before };
+        DecisionEvent { pid, before, ..event(time_ns) }
+    };
+    steerer.decide(&mut fake, &event(900));
+    steerer.decide(&mut fake, &with_window(2000, PID));
+    steerer.decide(&mut fake, &with_window(9_000_000_000, PID + 1));
+    fake.take_calls();
+    steerer.put_back(&mut fake, "the end");
+    let back = Call::Window { pid: PID + 1, descriptor: Some(3), expected: 128, pages: 32 };
+    assert_eq!(fake.take_calls(), [back]);
+}
+
+/// Regression: it was not reported.
+#[test]
+fn window_of_a_mapping_whose_descriptor_was_closed_since_is_reported_at_the_end() {
+    let (mut steerer, mut fake) = steerer("", vec![set(128)]);
+    steerer.decide(&mut fake, &event(900));
+    steerer.take_log();
+    fake.windows.push_back(Err(NotDone::Gone));
+    fake.window_pages = 128;
+    steerer.put_back(&mut fake, "the end");
+    let log = steerer.take_log();
+    assert_eq!((log[0].act, log[0].outcome), (LoggedAct::Restore, Outcome::Failed));
+    assert_eq!(log[0].reason, "the end; no descriptor, only a mapping");
+}
+
+/// Regression: pages of another process would have been requested.
+#[test]
+fn mapping_of_one_process_is_not_used_for_another() {
+    let (mut steerer, mut fake) = steerer("", Vec::new());
+    let mapping = FaultMapping { first_page: 0, end_page: 1000, address: 1 << 20, advice: MappingAdvice::Normal };
+    steerer.decide(&mut fake, &DecisionEvent { mapping: Some(mapping), ..event(900) });
+    steerer.decide(&mut fake, &event(901));
+    assert!(steerer.files[&OPEN].target.mapping.is_some());
+    steerer.decide(&mut fake, &DecisionEvent { pid: PID + 1, ..event(902) });
+    assert_eq!(steerer.files[&OPEN].target.mapping, None);
 }
 
 #[test]

@@ -51,6 +51,9 @@ impl OpenFile {
     /// Fetches the next pages of a stream, if enough of its distance is used up. `missed`: its last page was not cached.
     pub(super) fn fetch(&mut self, index: usize, missed: bool, around: &Around) -> Option<Act> {
         let (machine, now_ns) = (around.machine, self.mark.at_ns);
+        if !machine.can_fetch {
+            return None;
+        }
         let (failures, off_until_ns, waits) = (self.fetches.failures, self.fetches.off_until_ns, self.fetches.waits);
         let room = around.room.own().min(around.limits.max_window_pages.saturating_mul(2));
         let stream = self.streams.get_mut(index)?;
