@@ -2514,7 +2514,7 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__top)
-            opts="-h -V --once --interval --json --sort --pid --file --path --mount --cgroup --limit --count --explain --help --version"
+            opts="-h -V --once --interval --json --sort --pid --file --path --mount --cgroup --limit --count --explain --source --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2557,6 +2557,10 @@ _ahead() {
                     return 0
                     ;;
                 --explain)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --source)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -232,7 +232,8 @@ complete -c ahead -n "__fish_ahead_using_subcommand top" -l cgroup -d 'Only proc
 complete -c ahead -n "__fish_ahead_using_subcommand top" -l limit -d 'Print at most this number of files' -r
 complete -c ahead -n "__fish_ahead_using_subcommand top" -l count -d 'End after this number of intervals' -r
 complete -c ahead -n "__fish_ahead_using_subcommand top" -l explain -d 'Say in words what the kernel does with each open file of this process, why, and what would be better' -r
-complete -c ahead -n "__fish_ahead_using_subcommand top" -l once -d 'Print the open files once and end: their states, and with --interval what is counted in that time'
+complete -c ahead -n "__fish_ahead_using_subcommand top" -l source -d 'Count by this source of read-ahead decisions or fail: tracepoints, fentry or kprobes (BPF) [default: the best one that works here]' -r
+complete -c ahead -n "__fish_ahead_using_subcommand top" -l once -d 'Print the open files once and end: their states, and with --interval what is counted in that time, or else what a running ahead steer has counted'
 complete -c ahead -n "__fish_ahead_using_subcommand top" -l json -d 'Print JSON (see docs/reference/json.md): with --once one list, otherwise one line for each interval'
 complete -c ahead -n "__fish_ahead_using_subcommand top" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand top" -s V -l version -d 'Print version'
