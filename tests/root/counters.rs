@@ -24,6 +24,9 @@ sys.stdout.flush(); os._exit(0)";
 const MAPPED_SEQUENTIAL: &str = "m=mmap.mmap(f,0,prot=mmap.PROT_READ)
 for page in range(pages): m[page*4096]";
 const RANDOM: &str = "for page in random.Random(1).sample(range(pages),int(rest[0])): os.pread(f,4096,page*4096)";
+/// After each read, it waits for a write to another file.
+const BESIDE_WRITES: &str = "g=os.open(rest[0],os.O_RDWR|os.O_CREAT)
+for page in range(0,pages,16): time.sleep(0.01); os.pread(f,65536,page*4096); os.pwrite(g,b'x'*4096,page*4096); os.fsync(g)";
 /// Before each read of 16 pages, it prints a line and waits for one.
 const STEPS: &str =
     "for page in range(0,pages,16): print(page,flush=True); sys.stdin.readline(); os.pread(f,65536,page*4096)";
@@ -146,6 +149,18 @@ fn sequential_read_issues_and_uses_each_page_once() {
         let last = counters.last_pages.iter().map(|last| last.page).collect::<Vec<_>>();
         assert!(last.len() == 8 && last.is_sorted(), "{last:?}");
     }
+}
+
+/// Regression: after a marker, waits of fsync(2) counted for the file that was read before.
+#[test]
+fn waits_for_another_file_are_not_counted() {
+    let Some(disk) = Disk::new() else { return };
+    let path = disk.file(1024);
+    let other = path.with_file_name("other");
+    let Some(observed) = observe(Detail::Decisions, BESIDE_WRITES, &path, &[other.to_str().unwrap()]) else { return };
+    let counters = observed.counters;
+    // Each marker is followed by a wait of fsync. A busy disk may be late with some windows.
+    assert!(counters.markers >= 8 && counters.waits < counters.markers / 2, "{counters:?}");
 }
 
 #[test]

@@ -59,6 +59,8 @@ struct thread_record {
 	u64 cached;   /* pages of the file that were cached before, and how many were counted as issued */
 	u64 counted;
 	u64 switches; /* the thread's voluntary context switches before it */
+	u32 call;     /* the system call in which it was made, and the descriptor that this reads */
+	u32 called;
 	/* The wait in progress. */
 	u64 wait_open;
 	u64 wait_begin_ns;

@@ -31,10 +31,11 @@ static __always_inline void begin_wait(struct task_struct *task, u64 now_ns)
 	u32 tid = task->pid;
 	struct thread_record *thread = bpf_map_lookup_elem(&threads, &tid);
 	/* The scheduler has counted the switch that it reports. */
-	bool is_after_decision = thread && thread->phase != NO_DECISION && thread->switches + 1 == switches_of(task);
+	struct pt_regs *regs = (void *)bpf_task_pt_regs(task);
+	bool is_after_decision = thread && thread->phase != NO_DECISION && thread->switches + 1 == switches_of(task) &&
+				 thread->call == SYSCALL_NUMBER(regs) && thread->called == called_descriptor(regs);
 	u64 open = is_after_decision ? thread->open : 0;
 	if (!is_after_decision && !(task->flags & PF_KTHREAD)) {
-		struct pt_regs *regs = (void *)bpf_task_pt_regs(task);
 		u32 descriptor = called_descriptor(regs);
 		if (descriptor != NO_DESCRIPTOR)
 			open = called_open(task, descriptor);

@@ -16,8 +16,9 @@
  * mm_filemap_fault, which comes before it on the same processor. That tracepoint fires for few accesses to cached pages: the first write to
  * a page of a private mapping, for example; others map the cached pages around (mm_filemap_map_pages), or cause no fault at all.
  *
- * A wait belongs to the last decision of its thread if that comes right before it (no context switch in between). Otherwise the page was
- * already being read ("locked"), and the descriptor in the system call's arguments leads to the open file.
+ * A wait belongs to the last decision of its thread if that comes right before it (no context switch in between, and the same system call:
+ * after a marker, fsync(2) of another file may sleep). Otherwise the page was already being read ("locked"), and the descriptor in the
+ * system call's arguments leads to the open file.
  *
  * The tracepoints of read-ahead are in Linux 6.18 and newer; counter_older.h has programs for older kernels.
  *
@@ -146,6 +147,9 @@ static __always_inline struct thread_record *begin_decision(struct decision *dec
 	thread->needed = decision->is_fault ? 1 : decision->wanted;
 	thread->first = thread->end = thread->counted = 0;
 	thread->switches = switches_of((void *)bpf_get_current_task());
+	struct pt_regs *regs = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
+	thread->call = SYSCALL_NUMBER(regs);
+	thread->called = called_descriptor(regs);
 	thread->phase = DECIDED;
 	thread->kind = decision->kind;
 	thread->is_fault = decision->is_fault;
