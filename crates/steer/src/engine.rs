@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::kernel::Kernel;
 use crate::log::{LogEntry, LoggedAct, Outcome};
 use crate::metrics::{Publisher, Snapshot};
+use crate::pace::Pace;
 use crate::published::Published;
 use crate::rules::Rules;
 use crate::settings::Settings;
@@ -53,6 +54,7 @@ pub struct Engine<'a> {
     publisher: Option<Publisher>,
     /// Why the metrics could not be written last: a full disk does not end the steering.
     unpublished: Option<String>,
+    pace: Pace,
     /// Time from a decision to the window that followed.
     latency: Times,
     began: Instant,
@@ -103,6 +105,7 @@ impl<'a> Engine<'a> {
             steerer,
             publisher,
             unpublished: None,
+            pace: Pace::new(began),
             latency,
             began,
             cpu_before,
@@ -141,7 +144,7 @@ impl<'a> Engine<'a> {
             if end.is_some_and(|end| now >= end) {
                 return Ok(());
             }
-            self.steer()?;
+            let pause_until = self.steer()?;
             if self.is_ticking() && now >= tick_at {
                 self.tick();
                 tick_at = now + if self.steerer.steered() == (0, 0) { SLOW_TICK } else { TICK };
@@ -153,7 +156,7 @@ impl<'a> Engine<'a> {
             let publish =
                 self.publisher.as_ref().filter(|publisher| publisher.listener().is_none()).map(|_| publish_at);
             let next = [end, self.is_ticking().then_some(tick_at), self.poll_at(now), publish];
-            self.wait(signals, next.into_iter().flatten().min())?;
+            self.wait(signals, next.into_iter().flatten().min(), pause_until)?;
             while let Some(arrived) = signals.poll() {
                 if arrived.number == Signal::HUP.as_raw() && !arrived.from_terminal {
                     self.reload();
@@ -164,13 +167,13 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Takes the decisions that wait, and polls the readers that are due.
-    fn steer(&mut self) -> Result<()> {
+    /// Takes the decisions that wait, and polls the readers that are due. Returns the time before which no more decisions should be taken.
+    fn steer(&mut self) -> Result<Option<Instant>> {
         let Engine { events, steerer, kernel, .. } = self;
-        events.take(|event| steerer.decide(kernel, event))?;
+        let taken = events.take(|event| steerer.decide(kernel, event))?;
         steerer.poll_readers(kernel);
         self.drain_log();
-        Ok(())
+        Ok(self.pace.taken(taken as u64, Instant::now()))
     }
 
     fn tick(&mut self) {
@@ -190,9 +193,12 @@ impl<'a> Engine<'a> {
         now.checked_add(Duration::from_nanos(after_ns))
     }
 
-    fn wait(&self, signals: &Signals, deadline: Option<Instant>) -> Result<()> {
+    /// Waits for decisions, signals, connections and the deadline; in a storm not for decisions, but until the pause is over.
+    fn wait(&self, signals: &Signals, deadline: Option<Instant>, pause_until: Option<Instant>) -> Result<()> {
         let listener = self.publisher.as_ref().and_then(Publisher::listener);
-        let all = [Some(signals.as_fd()), Some(self.events.as_fd()), listener];
+        let events = pause_until.is_none().then(|| self.events.as_fd());
+        let deadline = [deadline, pause_until].into_iter().flatten().min();
+        let all = [Some(signals.as_fd()), events, listener];
         let all: Vec<BorrowedFd<'_>> = all.into_iter().flatten().collect();
         let mut polled: Vec<PollFd<'_>> = all.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
         polling::until(&mut polled, deadline)?;

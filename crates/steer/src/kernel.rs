@@ -2,6 +2,7 @@
 
 mod disks;
 mod memory;
+mod mount_points;
 mod setting;
 mod speed;
 
@@ -13,11 +14,11 @@ use crate::world::{NotDone, Process, Target, World};
 use ahead_model::DeviceNumber;
 use ahead_observe::{Counters, OpenState, StateQuery};
 use ahead_policy::steering::Machine;
-use ahead_sys::mounts::Table;
 use ahead_sys::process_id::{Kind, ProcessId};
 use ahead_sys::{other_process, priority};
 use disks::Disks;
 use memory::Memory;
+use mount_points::MountPoints;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -30,6 +31,7 @@ pub(crate) struct Kernel {
     states: StateQuery,
     disks: Disks,
     memory: Memory,
+    mount_points: MountPoints,
     fetcher: Fetcher,
     /// Time for which taken descriptors were held.
     held: Times,
@@ -45,6 +47,7 @@ impl Kernel {
             states,
             disks: Disks::new(is_noted),
             memory: Memory::new(),
+            mount_points: MountPoints::default(),
             fetcher: Fetcher::default(),
             held: Times::default(),
             exposed: Times::default(),
@@ -137,8 +140,7 @@ impl World for Kernel {
 
     fn mount(&mut self, target: &Target) -> Option<Vec<u8>> {
         let facts = other_process::descriptor_facts(target.pid, target.descriptor?)?;
-        let mounts = Table::of_process(target.pid).and_then(|mut table| table.read()).ok()?;
-        mounts.into_iter().find(|mount| mount.id == facts.mount_id).map(|mount| mount.mount_point)
+        self.mount_points.of(target.pid, facts.mount_id)
     }
 
     fn machine(&mut self, target: &Target) -> Machine {

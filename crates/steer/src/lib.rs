@@ -21,6 +21,7 @@ mod fetching;
 mod kernel;
 mod log;
 mod metrics;
+mod pace;
 mod published;
 mod rules;
 mod settings;
