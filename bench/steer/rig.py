@@ -1,7 +1,6 @@
 """What the suites of bench/steer share: programs, victims, places, and `ahead steer` in the background."""
 
 import contextlib
-import fcntl
 import json
 import os
 import pathlib
@@ -10,6 +9,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 
 from shared import MEMORY, MIB, Disk, end, fail, output, read_ahead_kb, run, say, window_path, write_random
@@ -26,6 +26,8 @@ START_S, STOP_S = 60, 60
 BUSY_S = 120
 # Only one process can steer. Another one may end within this time.
 LOCK, OTHER_S = "/run/ahead/steer.lock", 1800
+# Interval in which a run without `ahead steer` looks for another one, and how often it is repeated.
+WATCH_S, TRIES = 0.05, 10
 
 
 class Programs:
@@ -223,15 +225,43 @@ def set_window(place, kib):
 
 
 def is_locked():
-    """Whether a process steers."""
+    """Whether a process steers. The list of all locks is read: an attempt to lock would make the start of another process fail."""
     try:
-        with open(LOCK) as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock = os.stat(LOCK)
     except FileNotFoundError:
         return False
-    except BlockingIOError:
-        return True
-    return False
+    name = f" {os.major(lock.st_dev):02x}:{os.minor(lock.st_dev):02x}:{lock.st_ino} "
+    return any(name in line for line in pathlib.Path("/proc/locks").read_text().splitlines())
+
+
+class Watch:
+    """Whether another process steers at any time during the block."""
+
+    def __enter__(self):
+        self.is_seen, self.end = False, threading.Event()
+        self.thread = threading.Thread(target=self.look, daemon=True)
+        self.thread.start()
+        return self
+
+    def look(self):
+        while not self.end.wait(WATCH_S):
+            self.is_seen = self.is_seen or is_locked()
+
+    def __exit__(self, *_):
+        self.end.set()
+        self.thread.join()
+
+
+def undisturbed(measure):
+    """The result of a run without `ahead steer`: measured again if another process steered in the meantime."""
+    for _ in range(TRIES):
+        wait_for_lock()
+        with Watch() as watch:
+            result = measure()
+        if not watch.is_seen:
+            return result
+        say("another process steered during this run: measured again")
+    fail(f"another process steered during each of {TRIES} runs ({LOCK})")
 
 
 def wait_for_lock():
@@ -345,20 +375,30 @@ class Bench:
     def is_wanted(self, name):
         return not self.only or name in self.only
 
-    def steered(self, way, measure):
-        """The result of `measure()`; with `ahead steer` beside it if the way is `steer`. The window has to be the same afterwards."""
-        if way != "steer":
+    def steered(self, way, measure, prepare=lambda: None):
+        """The result of `measure()` after `prepare()`; with `ahead steer` beside it if the way is `steer`, and else without any."""
+        def without():
+            prepare()
             return measure()
+
+        if way != "steer":
+            return undisturbed(without)
+        prepare()
         with Steer(self.programs, self.steer_options) as steer:
             result = measure()
         return {**result, "steer": steer.account}
 
     def cold(self, place, way, window_kib, measure):
-        """The same, cold, with this window. Adds the bytes that the device has read."""
-        place.make_cold()
-        set_window(place, window_kib)
-        before = place.read_bytes()
-        result = self.steered(way, measure)
+        """The same, cold, with this window, which has to be the same afterwards. Adds the bytes that the device has read."""
+        before = 0
+
+        def prepare():
+            nonlocal before
+            place.make_cold()
+            set_window(place, window_kib)
+            before = place.read_bytes()
+
+        result = self.steered(way, measure, prepare)
         if read_ahead_kb(place.directory) != window_kib:
             fail(f"ahead steer left read_ahead_kb at {read_ahead_kb(place.directory)} instead of {window_kib}")
         return {**result, "device_bytes": place.read_bytes() - before}
