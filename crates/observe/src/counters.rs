@@ -12,7 +12,7 @@ pub use tables::{TableIds, Tables};
 pub use types::*;
 
 use crate::objects::{self, Compiled, bpf_error, map};
-use crate::tracer::check_privileges;
+use crate::tracer::check_host;
 use ahead_sys::{Result, machine};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, OpenObject};
 use sources::Plan;
@@ -41,7 +41,7 @@ impl Counters {
     /// # Errors
     /// [`ahead_sys::Error::NotPermitted`] and [`ahead_sys::Error::Unsupported`], with what is missing. Then no program stays attached.
     pub fn start(options: &CounterOptions) -> Result<Counters> {
-        check_privileges()?;
+        check_host()?;
         sources::start(options, |plan| attach(options, plan))
     }
 

@@ -1,7 +1,7 @@
 //! The read-ahead state of open files, as the kernel keeps it (`bpf/state.bpf.c`).
 
 use crate::objects::{self, Compiled, bpf_error, map};
-use crate::tracer::check_privileges;
+use crate::tracer::check_host;
 use ahead_model::{DeviceNumber, sorting};
 use ahead_sys::{Error, Result};
 use libbpf_rs::{Iter, Link, MapCore, MapFlags, Object, ProgramInput, ProgramMut};
@@ -95,7 +95,7 @@ impl StateQuery {
     /// # Errors
     /// [`Error::NotPermitted`] and [`Error::Unsupported`], with what is missing.
     pub fn new() -> Result<StateQuery> {
-        check_privileges()?;
+        check_host()?;
         let refused = |error: Error| Error::Unsupported {
             what: "reading the state of open files".into(),
             why: format!("the kernel refuses a program: {error}"),

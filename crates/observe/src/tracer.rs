@@ -5,7 +5,7 @@ use crate::objects::{self, Compiled, bpf_error, map};
 use crate::source::{Abilities, Source, abilities};
 use crate::syscalls;
 use ahead_learn::{Counters, Observation};
-use ahead_sys::{Error, Result, daemon, machine, mounts};
+use ahead_sys::{Error, Result, daemon, machine, mounts, process_id};
 use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapHandle, Object, OpenObject, RingBufferBuilder};
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -82,6 +82,16 @@ pub fn check_privileges() -> Result<()> {
     let sufficient = CapabilitySet::SYS_ADMIN | CapabilitySet::BPF;
     let has_capability = capabilities(None).is_ok_and(|own| own.effective.intersects(sufficient));
     if machine::is_root() || has_capability { Ok(()) } else { Err(Error::needs_root("observing programs")) }
+}
+
+/// As [`check_privileges`], where processes are looked up by the numbers that BPF programs report.
+pub(crate) fn check_host() -> Result<()> {
+    check_privileges()?;
+    if process_id::has_kernel_numbers() {
+        return Ok(());
+    }
+    let why = "in this PID namespace processes have other numbers; run it outside of the container, or with --pid=host";
+    Err(Error::Unsupported { what: "observing open files".into(), why: why.into() })
 }
 
 /// Refuses a directory that is not a cgroup of version 2.

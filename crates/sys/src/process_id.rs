@@ -52,6 +52,15 @@ impl ProcessId {
     }
 }
 
+/// The first PID namespace (`PROC_PID_INIT_INO` of linux/proc_ns.h). The numbers that the kernel itself uses are those in it.
+const FIRST_NAMESPACE: &str = "pid:[4026531836]";
+
+/// Whether numbers of processes that the kernel reports, by BPF for example, are the numbers that this process uses: outside of the PID
+/// namespaces of containers. `true` without /proc.
+pub fn has_kernel_numbers() -> bool {
+    fs::read_link("/proc/self/ns/pid").map_or(true, |namespace| namespace.as_os_str() == FIRST_NAMESPACE)
+}
+
 /// What a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -105,6 +114,12 @@ const PF_KTHREAD: u32 = 0x0020_0000;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_of_the_kernel_are_visible_only_in_the_first_namespace() {
+        let sees_kernel = fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n");
+        assert_eq!(has_kernel_numbers(), sees_kernel);
+    }
 
     #[test]
     fn kernel_threads_are_distinguished_from_programs() {
