@@ -64,9 +64,10 @@ pub fn without_interruption<T>(work: impl FnOnce() -> T) -> T {
         }
     }
     let lowest = libc::sched_param { sched_priority: 1 };
+    // A thread that `work` starts is an ordinary one.
+    let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
     // SAFETY: the structure outlives the call; 0 is the calling thread.
-    let _preferred =
-        (unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const lowest) } == 0).then_some(Preferred);
+    let _preferred = (unsafe { libc::sched_setscheduler(0, policy, &raw const lowest) } == 0).then_some(Preferred);
     work()
 }
 
@@ -107,8 +108,11 @@ mod tests {
             prefer_on_processor()?;
             // SAFETY: no memory involved.
             let policy = || unsafe { libc::sched_getscheduler(0) };
-            let during = without_interruption(policy);
+            let during = without_interruption(policy) & !libc::SCHED_RESET_ON_FORK;
             assert!([libc::SCHED_FIFO, libc::SCHED_OTHER].contains(&during) && policy() == libc::SCHED_OTHER);
+            // Regression: a worker that was started in it ran before every ordinary thread from then on.
+            let started = without_interruption(|| std::thread::spawn(policy));
+            assert_eq!(started.join().unwrap(), libc::SCHED_OTHER);
             rustix::process::getpriority_process(None).map_err(|e| Error::io("get the priority", e))
         });
         match preferred.join().unwrap() {
