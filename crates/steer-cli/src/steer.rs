@@ -1,16 +1,16 @@
 //! `ahead steer`: the read-ahead of running programs, set by what they do.
 
+mod lines;
+
 use ahead_cli::messages;
 use ahead_model::quantity::{parse_size_with_unit, parse_time};
 use ahead_process::Signals;
 use ahead_report::text::one_line;
 use ahead_steer::{Engine, LogEntry, LoggedAct, MetricsPlace, Rules, RulesError, Settings};
-use ahead_top::Pattern;
 use clap::Args;
-use rustix::process::{Signal, getpid, kill_process};
+use lines::Lines;
 use sd_notify::NotifyState;
 use serde_json::json;
-use std::io::{ErrorKind, Write};
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -62,20 +62,26 @@ impl Steer {
         let settings = self.settings()?;
         // Before any thread: they inherit the mask.
         let signals = Signals::take()?;
-        let (is_json, is_dry) = (self.json, self.dry_run);
+        let is_json = self.json;
+        let mut lines = Lines::start(std::io::stdout());
         let mut log = |entry: &LogEntry| match is_json {
-            true => print(&json!(entry).to_string()),
+            true => lines.put(json!(entry).to_string()),
             // Rules may exclude each program that starts on a machine. The summary counts them.
-            false if !is_dry && is_excluded_process(entry) => {}
-            false => print(&one_line(&entry.to_string())),
+            false if is_excluded(entry) => {}
+            false => lines.put(one_line(&entry.to_string())),
         };
         let mut engine = Engine::new(settings, &mut log)?;
         self.announce(&engine.sources());
         // Without a service manager there is no socket, and nothing is sent.
         let _ = sd_notify::notify(&[NotifyState::Ready]);
         let summary = engine.run(&signals)?;
+        // Another one may steer while the reader of the output pauses.
+        drop(engine);
         let text = if is_json { json!({ "summary": summary }).to_string() } else { format!("\n{summary}") };
-        writeln!(std::io::stdout(), "{text}")?;
+        let dropped = lines.end(text);
+        if dropped > 0 {
+            messages::print(&format!("{dropped} lines of the log are missing: the reader of the output was too slow"));
+        }
         Ok(ExitCode::SUCCESS)
     }
 
@@ -108,17 +114,9 @@ impl Steer {
     }
 }
 
-/// Whether a process is left alone before a pattern or a path of its files is known.
-fn is_excluded_process(entry: &LogEntry) -> bool {
-    entry.act == LoggedAct::None && entry.path.is_none() && entry.class == Pattern::Unknown.name()
-}
-
-/// Prints a line of the log. Without a reader of the output the steering ends, as by a signal: `ahead steer | head`.
-fn print(line: &str) {
-    let printed = writeln!(std::io::stdout(), "{line}").and_then(|()| std::io::stdout().flush());
-    if printed.is_err_and(|error| error.kind() == ErrorKind::BrokenPipe) {
-        let _ = kill_process(getpid(), Signal::TERM);
-    }
+/// Whether the rules exclude it.
+fn is_excluded(entry: &LogEntry) -> bool {
+    entry.act == LoggedAct::None && entry.reason.contains("rule")
 }
 
 /// Loads rules. A mistake in the text is reported with the file.
