@@ -127,10 +127,10 @@ struct Victim {
 const BEGIN: &str = "import ctypes,mmap,os,random,sys,time,zlib; f=os.open(sys.argv[1],os.O_RDONLY)
 pages=os.fstat(f).st_size//4096
 def step(text='x'): print(text,flush=True); sys.stdin.readline()\n";
-/// Faults in no order, far apart.
+/// Faults in no order, far apart. After 20 single pages, on a slow disk, the window of a file that fits into memory would be set back.
 const FAULTS: &str = "m=mmap.mmap(f,0,prot=mmap.PROT_READ)
 step()
-for page in random.Random(1).sample(range(pages//64),40): m[page*64*4096]
+for page in random.Random(1).sample(range(pages//64),20): m[page*64*4096]
 step()";
 const SEQUENTIAL: &str = "step()
 while os.read(f,65536): pass
