@@ -1,4 +1,4 @@
-//! The counters of a running `ahead steer`, which `ahead top --once` shows without an interval of its own.
+//! The counters of a running `ahead steer`, which `ahead top --once` shows if it has no interval.
 //!
 //! ```text
 //!     steer ─▶ /run/ahead/steer.counters: its process, when it began, the numbers of its tables ─▶ top: opens the tables
