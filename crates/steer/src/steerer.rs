@@ -190,7 +190,7 @@ impl<P: Policy> Steerer<P> {
     /// The rules exclude an open file. Only the first one of a process is logged.
     fn exclude(&mut self, world: &mut impl World, event: &DecisionEvent, why: String) {
         self.counts.refusal(reason::RULES);
-        world.set_quiet(event.open, true);
+        self.set_quiet(world, event.open, true);
         if let Some(file) = self.files.get_mut(&event.open) {
             file.left_alone = Some(reason::RULES);
         }
@@ -205,18 +205,38 @@ impl<P: Policy> Steerer<P> {
         let mut idle: Vec<(u64, u64)> = unchanged.map(|(open, file)| (file.seen_ns, *open)).collect();
         idle.sort_unstable();
         idle.truncate(self.rules.limits.max_files.div_ceil(4));
-        idle.iter().for_each(|(_, open)| self.drop_file(world, *open));
+        idle.iter().for_each(|(_, open)| self.drop_state(world, *open));
         !idle.is_empty()
     }
 
-    /// Forgets an open file that is gone, or that was not changed.
+    /// Forgets an open file that is gone, or that is another one now.
     fn drop_file(&mut self, world: &mut impl World, open: u64) {
+        self.remove(world, open);
+        world.forget(open);
+    }
+
+    /// Forgets an unchanged open file that may still be in use. The observer keeps its counts and its descriptor: to find a descriptor again
+    /// takes longer than a read.
+    fn drop_state(&mut self, world: &mut impl World, open: u64) {
+        self.set_quiet(world, open, false);
+        self.remove(world, open);
+    }
+
+    fn remove(&mut self, world: &mut impl World, open: u64) {
         if self.files.remove(&open).is_some_and(|file| file.fetched.is_some()) {
             world.stop_fetching(open);
         }
         self.polls.remove(&open);
         self.policy.forget(open);
-        world.forget(open);
+    }
+
+    /// Sets whether the observer keeps the usual decisions of an open file to itself.
+    fn set_quiet(&mut self, world: &mut impl World, open: u64, quiet: bool) {
+        if let Some(file) = self.files.get_mut(&open)
+            && std::mem::replace(&mut file.is_quiet, quiet) != quiet
+        {
+            world.set_quiet(open, quiet);
+        }
     }
 
     /// When the next poll is due, if any is needed.
@@ -285,7 +305,7 @@ impl<P: Policy> Steerer<P> {
         let is_idle = now_ns > file.seen_ns.max(file.checked_ns) + CHECK_EVERY_NS;
         if !file.is_steered() {
             if now_ns > file.seen_ns + IDLE_NS {
-                self.drop_file(world, open);
+                self.drop_state(world, open);
             }
         } else if is_idle {
             file.checked_ns = now_ns;
@@ -309,7 +329,7 @@ impl<P: Policy> Steerer<P> {
         self.counts.refusal(why);
         self.policy.undone(open, Failure::Refused);
         self.polls.remove(&open);
-        world.set_quiet(open, true);
+        self.set_quiet(world, open, true);
         if let Some(file) = self.files.get_mut(&open) {
             file.left_alone = Some(why);
             if file.fetched.take().is_some() {

@@ -38,7 +38,7 @@ impl<P: Policy> Steerer<P> {
                 Act::SetWindow { open, pages, reason } => self.act_window(world, open, pages, &reason, decided_ns),
                 Act::Fetch { open, ranges, reason, .. } => self.act_fetch(world, open, &ranges, &reason, decided_ns),
                 Act::Restore { open, reason } => self.act_restore(world, open, &reason.to_string(), decided_ns),
-                Act::Quiet { open, quiet } => world.set_quiet(open, quiet),
+                Act::Quiet { open, quiet } => self.set_quiet(world, open, quiet),
             }
         }
     }

@@ -22,6 +22,8 @@ pub(super) struct File {
     pub path: Option<Option<String>>,
     /// It is excluded, or the system has refused an act: no further acts, with the reason.
     pub left_alone: Option<&'static str>,
+    /// The observer keeps its usual decisions to itself.
+    pub is_quiet: bool,
     /// The log says that it has no descriptor.
     pub is_reported: bool,
     /// Its window before the first act, pages.
@@ -61,6 +63,7 @@ impl File {
             comm,
             path: None,
             left_alone: None,
+            is_quiet: false,
             is_reported: false,
             baseline: event.before.window_pages.into(),
             window: None,
