@@ -34,7 +34,9 @@ class Program:
 
 
 def fio(path, *options):
-    return ["fio", "--name=job", "--output-format=json", "--ioengine=psync", "--invalidate=0", f"--filename={path}", *options]
+    # Files that fio writes beside its results belong to the test's directory, and the state of a verification is not needed.
+    own = [f"--aux-path={path.parent}", "--verify_state_save=0"]
+    return ["fio", "--name=job", "--output-format=json", "--ioengine=psync", "--invalidate=0", *own, f"--filename={path}", *options]
 
 
 def fio_s(text):
