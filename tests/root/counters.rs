@@ -21,6 +21,12 @@ const HALF: &str = "for page in range(0,pages//2,16): os.pread(f,65536,page*4096
 const FAULTS: &str = "m=mmap.mmap(f,0,prot=mmap.PROT_READ); 'closed' in rest and os.closerange(3,256)
 for page in random.Random(1).sample(range(pages//64),40): m[page*64*4096]; print(page*64)
 sys.stdout.flush(); os._exit(0)";
+/// Touches pages for at least 1.5 s. After four of them, its only descriptor comes back from a socket, where no table shows it.
+const HIDDEN: &str = "import socket; m=mmap.mmap(f,0,prot=mmap.PROT_READ); a,b=socket.socketpair()
+socket.send_fds(a,[b'x'],[f]); os.closerange(f,a.fileno())
+for n,page in enumerate(random.Random(1).sample(range(pages//64),100)):
+    m[page*64*4096]; n==3 and socket.recv_fds(b,1,1); time.sleep(0.015)
+sys.stdout.flush(); os._exit(0)";
 const MAPPED_SEQUENTIAL: &str = "m=mmap.mmap(f,0,prot=mmap.PROT_READ)
 for page in range(pages): m[page*4096]";
 const RANDOM: &str = "for page in random.Random(1).sample(range(pages),int(rest[0])): os.pread(f,4096,page*4096)";
@@ -218,6 +224,41 @@ fn faults_have_their_page_and_mapping() {
         let last = counters.last_pages.iter().map(|last| (last.page, last.is_fault));
         assert!(last.eq(printed[32..].iter().map(|page| (*page, true))), "{counters:?}");
     }
+}
+
+/// Regression: without a descriptor, every event searched the whole table of descriptors, up to 65,536 entries.
+#[test]
+fn failed_search_for_a_descriptor_is_repeated_after_a_second() {
+    let Some(disk) = Disk::new() else { return };
+    let path = disk.file(16384);
+    let Some(Observed { events, .. }) = observe(Detail::Decisions, HIDDEN, &path, &[]) else { return };
+    let failed_ns = events[0].time_ns;
+    let (early, late): (Vec<_>, Vec<_>) = events.iter().partition(|event| event.time_ns < failed_ns + 990_000_000);
+    assert!(early.iter().all(|event| event.descriptor.is_none()), "{early:?}");
+    assert!(late.last().is_some_and(|event| event.descriptor.is_some()), "{late:?}");
+}
+
+/// Regression: the reader of the events took all that arrived, and served no signals in a storm.
+#[test]
+fn decisions_are_taken_in_bounded_groups() {
+    let Some(disk) = Disk::new() else { return };
+    let path = disk.file(16384);
+    evict(&path);
+    let Some(counters) = start(Detail::Decisions) else { return };
+    let mut events = counters.events().unwrap();
+    let (mut child, _output) = spawn(FAULTS, &path, &[]);
+    assert!(child.wait().unwrap().success());
+    let mut groups = Vec::new();
+    loop {
+        let mut called = 0;
+        let taken = events.take_at_most(3, |_| called += 1).unwrap();
+        assert_eq!(taken, called);
+        if taken == 0 {
+            break;
+        }
+        groups.push(taken);
+    }
+    assert!(groups.iter().all(|taken| *taken <= 3) && groups.iter().sum::<usize>() >= 16, "{groups:?}");
 }
 
 #[test]

@@ -211,8 +211,8 @@ static long descriptor_step(u64 step, struct descriptor_search *search)
 	return visit_descriptors(search) != 0;
 }
 
-/* `known`: the descriptor at which it was before. */
-static __always_inline void find_descriptor(struct counter_event *event, struct file *open, u32 known)
+/* `known`: the descriptor at which it was before. Returns whether the whole table was searched, which only `may_search` permits. */
+static __always_inline bool find_descriptor(struct counter_event *event, struct file *open, u32 known, bool may_search)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct fdtable *table = BPF_CORE_READ(task, files, fdt);
@@ -229,12 +229,14 @@ static __always_inline void find_descriptor(struct counter_event *event, struct 
 		search.is_found = is_same_open(opened_file(task, called), open, search.is_layer);
 		search.found = called;
 	}
-	if (!search.is_found)
+	bool searches = !search.is_found && may_search;
+	if (searches)
 		bpf_loop(DESCRIPTOR_BLOCKS, descriptor_step, &search, 0);
-	if (!search.is_found)
-		return;
-	event->descriptor = search.found;
-	event->flags |= EVENT_IS_OPEN;
+	if (search.is_found) {
+		event->descriptor = search.found;
+		event->flags |= EVENT_IS_OPEN;
+	}
+	return searches;
 }
 
 #endif

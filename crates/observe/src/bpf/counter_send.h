@@ -24,6 +24,11 @@ struct {
 /* Bytes in the ring buffer that wake the reader also for markers: a sixteenth of it. */
 #define WAKE_BYTES (1 << 16)
 
+/* The descriptor of a mapped file may be closed. A search reads the whole table of descriptors, so a failed one is repeated after 1 s at the
+ * earliest. Unit: 2^UNFOUND_SHIFT nanoseconds, about 1 ms. */
+#define UNFOUND_SHIFT 20
+#define UNFOUND_AGAIN 954
+
 /* A decision, and the state before it. */
 struct decision {
 	struct inode *inode;
@@ -115,6 +120,20 @@ static __always_inline u64 wakeup(struct open_record *record, struct decision *d
 	return BPF_RB_NO_WAKEUP;
 }
 
+/* The descriptor, and where the next search for it begins. */
+static __always_inline void locate_descriptor(struct counter_event *event, struct open_record *record, u64 now_ns)
+{
+	u32 now = now_ns >> UNFOUND_SHIFT;
+	bool may_search = !record->unfound || now - record->unfound > UNFOUND_AGAIN;
+	bool has_searched = find_descriptor(event, (void *)event->open, record->descriptor, may_search);
+	bool is_open = event->flags & EVENT_IS_OPEN;
+	record->descriptor = event->descriptor;
+	if (is_open)
+		record->unfound = 0;
+	else if (has_searched)
+		record->unfound = now ? now : 1;
+}
+
 static __always_inline void send(struct open_record *record, struct decision *decision, u64 now_ns)
 {
 	if (!is_wanted(record, decision, now_ns))
@@ -129,8 +148,7 @@ static __always_inline void send(struct open_record *record, struct decision *de
 	fill_event(event, record, decision);
 	if (decision->is_fault)
 		find_mapping(event, decision->inode, decision->open);
-	find_descriptor(event, decision->open, record->descriptor);
-	record->descriptor = event->descriptor;
+	locate_descriptor(event, record, now_ns);
 	bpf_ringbuf_submit(event, wakeup(record, decision));
 }
 

@@ -104,7 +104,7 @@ struct open_record {
 	u32 sent_others;
 	u64 sent_waits;
 	u32 descriptor;
-	u32 padding;
+	u32 unfound; /* when the last search for a descriptor failed, in units of 2^UNFOUND_SHIFT nanoseconds; 0: it did not */
 };
 
 #endif

@@ -3,11 +3,14 @@
 use super::decode::{self, LOST_EVENTS};
 use super::types::DecisionEvent;
 use crate::objects::bpf_error;
-use ahead_sys::Result;
+use ahead_sys::{Error, Result};
 use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
-use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{fmt, io};
+
+/// Decisions that are taken at once: most of what the ring buffer has room for. A caller handles them in some milliseconds.
+const MOST_AT_ONCE: usize = 4096;
 
 /// The stream of decisions. It does not borrow [`crate::Counters`], and gets nothing more after that is dropped.
 pub struct DecisionEvents {
@@ -42,9 +45,18 @@ impl DecisionEvents {
         Ok(DecisionEvents { map, machine, ring, taken })
     }
 
-    /// Calls `each` with every decision that waits. Returns their number; never blocks.
-    pub fn take(&mut self, mut each: impl FnMut(&DecisionEvent)) -> Result<usize> {
-        self.ring.consume().map_err(|e| bpf_error("read the ring buffer", e))?;
+    /// Calls `each` with the decisions that wait, at most 4096 of them: what arrives meanwhile must not keep the caller from its other work.
+    /// Returns their number; never blocks.
+    pub fn take(&mut self, each: impl FnMut(&DecisionEvent)) -> Result<usize> {
+        self.take_at_most(MOST_AT_ONCE, each)
+    }
+
+    /// As [`Self::take`], with another limit. The stream stays readable while decisions wait.
+    pub fn take_at_most(&mut self, most: usize, mut each: impl FnMut(&DecisionEvent)) -> Result<usize> {
+        let consumed = self.ring.consume_raw_n(most);
+        if consumed < 0 {
+            return Err(Error::io("read the ring buffer", io::Error::from_raw_os_error(-consumed)));
+        }
         let events = std::mem::take(&mut lock(&self.taken).events);
         events.iter().for_each(&mut each);
         let number = events.len();
