@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// Shortest interval between two counts.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// A process without a use of its value is dropped after this time.
+/// The usual time after which the value of a process is dropped.
 const DROPPED: Duration = Duration::from_secs(10);
 
 /// Interval in which waits for memory are measured.
@@ -48,6 +48,8 @@ struct Values {
     /// A value was used since the last count.
     is_wanted: bool,
     has_ended: bool,
+    /// A process without a use of its value is dropped after this time.
+    dropped_after: Duration,
 }
 
 #[derive(Debug)]
@@ -68,7 +70,7 @@ struct Pressure {
 impl Memory {
     /// Counts the memory of the machine, and starts the thread. Without a thread the first values stay.
     pub(super) fn new() -> Memory {
-        let values = Values { overall: count(available_bytes()), ..Values::default() };
+        let values = Values { overall: count(available_bytes()), dropped_after: DROPPED, ..Values::default() };
         let shared = Arc::new(Shared { values: Mutex::new(values), wake: Condvar::new() });
         let counted = shared.clone();
         if let Err(error) = background::spawn("ahead-memory", move || counted.work()) {
@@ -132,7 +134,8 @@ impl Shared {
                 return;
             }
             values.is_wanted = false;
-            values.of_process.retain(|_, value| value.used.elapsed() < DROPPED);
+            let dropped_after = values.dropped_after;
+            values.of_process.retain(|_, value| value.used.elapsed() < dropped_after);
             let wanted = |(pid, value): (&u32, &mut Value)| std::mem::take(&mut value.is_wanted).then_some(*pid);
             let pids: Vec<u32> = values.of_process.iter_mut().filter_map(wanted).collect();
             drop(values);
@@ -189,8 +192,7 @@ mod tests {
             memory.of(pid);
             std::thread::yield_now();
         }
-        let long_ago = Instant::now().checked_sub(2 * DROPPED).unwrap();
-        memory.shared.locked().of_process.get_mut(&pid).unwrap().used = long_ago;
+        memory.shared.locked().dropped_after = Duration::ZERO;
         while !memory.shared.locked().of_process.is_empty() {
             assert!(began.elapsed() < Duration::from_secs(60));
             memory.overall();
