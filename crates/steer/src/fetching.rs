@@ -7,23 +7,32 @@
 //! ```
 //!
 //! Everything that may wait for a disk or a daemon is done here: opening a file, requesting pages, closing. Our own descriptor is another open
-//! file of the same inode: what it requests fills the page cache for every reader.
+//! file of the same inode: what it requests fills the page cache for every reader. A descriptor taken from a process never enters a queue.
 
+mod closers;
 mod lane;
 
 use crate::times::Times;
 use crate::world::{NotDone, Target};
 use ahead_model::DeviceNumber;
+pub(crate) use closers::Closer;
+use closers::Closers;
 use lane::{Lane, Source, Work};
 use rustc_hash::FxHashMap;
+use std::io;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Largest number of devices with a lane: more than any machine reads from at a time.
 const MOST_LANES: usize = 64;
+
+/// Threads of all devices.
+const MOST_THREADS: usize = 16;
+
+/// A request that waited longer is dropped: its reader has read the pages itself.
+const EXPIRES: Duration = Duration::from_millis(500);
 
 /// What the workers report.
 #[derive(Debug, Default)]
@@ -41,10 +50,28 @@ struct Report {
     held: Mutex<Times>,
 }
 
+impl Report {
+    /// Starts a thread, if the limit permits it. The thread reduces `threads` when it ends.
+    fn start_thread(&self, start: impl FnOnce() -> io::Result<()>) -> bool {
+        if self.threads.fetch_add(1, Ordering::Relaxed) < MOST_THREADS {
+            match start() {
+                Ok(()) => return true,
+                Err(error) => tracing::debug!("no worker: {error}"),
+            }
+        }
+        self.threads.fetch_sub(1, Ordering::Relaxed);
+        false
+    }
+}
+
 /// The lanes of all devices.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Fetcher {
+    /// Longest time from a decision to its requests.
+    expires: Duration,
     lanes: FxHashMap<DeviceNumber, Arc<Lane>>,
+    /// For devices where a close may wait.
+    closers: FxHashMap<DeviceNumber, Arc<Closers>>,
     /// The device of each open file with fetches.
     devices: FxHashMap<u64, DeviceNumber>,
     report: Arc<Report>,
@@ -55,7 +82,19 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+impl Default for Fetcher {
+    fn default() -> Fetcher {
+        Fetcher::new(EXPIRES)
+    }
+}
+
 impl Fetcher {
+    /// `expires`: a request that waited longer is dropped.
+    fn new(expires: Duration) -> Fetcher {
+        let (lanes, closers, devices) = Default::default();
+        Fetcher { expires, lanes, closers, devices, report: Arc::default() }
+    }
+
     /// Requests pages of a file; returns at once. `piece_pages`: the kernel cuts a larger request.
     pub(crate) fn fetch(
         &mut self,
@@ -75,14 +114,16 @@ impl Fetcher {
         Ok(())
     }
 
-    /// Closes a taken descriptor where that may wait. `taken`: when it was taken.
-    pub(crate) fn close(&mut self, device: DeviceNumber, descriptor: OwnedFd, taken: Instant) {
-        let work = Work::Close { descriptor, taken: Some(taken) };
-        match self.lane(device) {
-            // A refused work is dropped, which closes the descriptor here.
-            Some(lane) => drop(lane.put(work)),
-            None => drop(work),
+    /// Reserves a thread that closes a descriptor of a device where that may wait, before the descriptor is taken.
+    pub(crate) fn reserve_closer(&mut self, device: DeviceNumber) -> Result<Closer, NotDone> {
+        if !self.closers.contains_key(&device) && self.closers.len() >= MOST_LANES {
+            self.closers.retain(|_, closers| closers.is_active());
+            if self.closers.len() >= MOST_LANES {
+                return Err(NotDone::Busy);
+            }
         }
+        let closers = self.closers.entry(device).or_insert_with(|| Arc::new(Closers::new(self.report.clone())));
+        closers.reserve().ok_or(NotDone::Busy)
     }
 
     /// Gives up the own descriptor of an open file, and what waits to be fetched for it.
@@ -135,7 +176,7 @@ impl Fetcher {
         if !self.lanes.contains_key(&device) && self.lanes.len() >= MOST_LANES {
             return None;
         }
-        Some(self.lanes.entry(device).or_insert_with(|| Arc::new(Lane::new(self.report.clone()))))
+        Some(self.lanes.entry(device).or_insert_with(|| Arc::new(Lane::new(self.report.clone(), self.expires))))
     }
 }
 
@@ -143,6 +184,7 @@ impl Drop for Fetcher {
     /// Workers end after the work that they do. One that waits for a disk is not waited for.
     fn drop(&mut self) {
         self.lanes.values().for_each(|lane| lane.end());
+        self.closers.values().for_each(|closers| closers.end());
     }
 }
 
@@ -182,6 +224,11 @@ mod tests {
         }
     }
 
+    /// Requests that never expire: a machine under load may start a worker late.
+    fn patient() -> Fetcher {
+        Fetcher::new(Duration::MAX)
+    }
+
     fn until(mut is_done: impl FnMut() -> bool) {
         let began = Instant::now();
         while !is_done() {
@@ -193,7 +240,7 @@ mod tests {
     #[test]
     fn requested_ranges_become_resident_and_the_descriptor_is_closed_after_a_second() {
         let Some(file) = cold_file(256) else { return };
-        let mut fetcher = Fetcher::default();
+        let mut fetcher = patient();
         fetcher.fetch(&target(&file), &[8..16, 100..180], 32, ahead_observe::now_ns()).unwrap();
         until(|| fetcher.latency().count() == 1);
         assert_eq!(
@@ -211,7 +258,7 @@ mod tests {
     #[test]
     fn stopped_file_loses_its_descriptor_at_once() {
         let Some(file) = cold_file(16) else { return };
-        let mut fetcher = Fetcher::default();
+        let mut fetcher = patient();
         fetcher.fetch(&target(&file), &[0..1], 32, ahead_observe::now_ns()).unwrap();
         until(|| fetcher.descriptors() == 1);
         fetcher.stop(1);
@@ -221,7 +268,7 @@ mod tests {
     #[test]
     fn replaced_descriptor_and_ended_process_are_failures() {
         let Some(file) = cold_file(16) else { return };
-        let mut fetcher = Fetcher::default();
+        let mut fetcher = patient();
         let other = Target { inode_number: 1, ..target(&file) };
         fetcher.fetch(&other, &[0..1], 32, ahead_observe::now_ns()).unwrap();
         until(|| fetcher.take_failures() == [(1, NotDone::Gone)]);
@@ -234,7 +281,7 @@ mod tests {
     #[test]
     fn late_requests_are_dropped_and_counted() {
         let Some(file) = cold_file(16) else { return };
-        let mut fetcher = Fetcher::default();
+        let mut fetcher = Fetcher::new(EXPIRES);
         fetcher.fetch(&target(&file), &[0..1], 32, 1).unwrap();
         until(|| fetcher.expired() == 1);
     }
@@ -244,7 +291,7 @@ mod tests {
         let Some(file) = cold_file(64) else { return };
         let mapping = ahead_sys::mapping::Mapping::new(&file, (64 * PAGE) as usize).unwrap();
         let mapped = Mapped { first_page: 0, end_page: 64, address: mapping.addresses().start as u64 };
-        let mut fetcher = Fetcher::default();
+        let mut fetcher = patient();
         let target = Target { descriptor: None, mapping: Some(mapped), ..target(&file) };
         // Pages beyond the mapping are left out.
         fetcher.fetch(&target, &[8..16, 60..90], 4, ahead_observe::now_ns()).unwrap();

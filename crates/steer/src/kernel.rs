@@ -8,7 +8,7 @@ mod speed;
 
 use crate::acting;
 use crate::counts::reason;
-use crate::fetching::Fetcher;
+use crate::fetching::{Closer, Fetcher};
 use crate::times::Times;
 use crate::world::{NotDone, Process, Target, World};
 use ahead_model::DeviceNumber;
@@ -102,13 +102,14 @@ impl Kernel {
         self.disks.setting(setting).during(prepared, disk_pages, &mut self.exposed, act)
     }
 
-    /// Closes a taken descriptor. On some file systems a close waits for a daemon: there a worker does it.
-    fn give_back(&mut self, device: DeviceNumber, acts_on_close: bool, descriptor: OwnedFd, taken: Instant) {
-        if acts_on_close {
-            self.fetcher.close(device, descriptor, taken);
-        } else {
-            drop(descriptor);
-            self.held.add(taken.elapsed());
+    /// Closes a taken descriptor. On some file systems a close waits for a daemon: there another thread does it.
+    fn give_back(&mut self, closer: Option<Closer>, descriptor: OwnedFd, taken: Instant) {
+        match closer {
+            Some(closer) => closer.close(descriptor, taken),
+            None => {
+                drop(descriptor);
+                self.held.add(taken.elapsed());
+            }
         }
     }
 }
@@ -184,18 +185,21 @@ impl World for Kernel {
             }
         };
         let process = acting::process_of(target)?;
+        let closer = acts_on_close.then(|| self.fetcher.reserve_closer(target.device)).transpose()?;
         priority::without_interruption(|| {
             let taken = Instant::now();
             let descriptor = acting::take(&process, number)?;
             let done = self.set_taken(descriptor.as_fd(), target, expected_pages, setting, prepared);
-            self.give_back(target.device, acts_on_close, descriptor, taken);
+            self.give_back(closer, descriptor, taken);
             done
         })
     }
 
     fn fetch(&mut self, target: &Target, ranges: &[Range<u64>], decided_ns: u64) -> Result<(), NotDone> {
-        let piece_pages = self.disks.of(target).request_pages;
-        self.fetcher.fetch(target, ranges, piece_pages, decided_ns)
+        let disk = self.disks.of(target);
+        // An own descriptor of such a file system could not be closed without waiting.
+        let target = Target { descriptor: target.descriptor.filter(|_| !disk.acts_on_close), ..*target };
+        self.fetcher.fetch(&target, ranges, disk.request_pages, decided_ns)
     }
 
     fn stop_fetching(&mut self, open: u64) {

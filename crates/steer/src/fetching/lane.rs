@@ -20,17 +20,11 @@ use std::time::{Duration, Instant};
 /// delay other files.
 const MOST_WORKERS: usize = 2;
 
-/// Workers of all devices.
-const MOST_THREADS: usize = 16;
-
 /// Requests that wait for the workers of a device. They are useless later than a reader comes.
 const MOST_WAITING: usize = 64;
 
 /// Own descriptors of all devices: far below the usual limit of 1024.
 const MOST_DESCRIPTORS: usize = 512;
-
-/// A request that waited longer is dropped: its reader has read the pages itself.
-const EXPIRES: Duration = Duration::from_millis(500);
 
 /// A worker without work ends after this time.
 const WORKER_IDLE: Duration = Duration::from_secs(5);
@@ -54,11 +48,8 @@ pub(super) enum Work {
         piece_pages: u64,
         decided_ns: u64,
     },
-    /// Closes a descriptor; `taken`: when it was taken from a process.
-    Close {
-        descriptor: OwnedFd,
-        taken: Option<Instant>,
-    },
+    /// Closes an own descriptor.
+    Close(OwnedFd),
 }
 
 /// An own descriptor.
@@ -83,25 +74,27 @@ pub(super) struct Lane {
     state: Mutex<State>,
     wake: Condvar,
     report: Arc<Report>,
+    /// A request that waited longer is dropped.
+    expires: Duration,
 }
 
 impl Lane {
-    pub(super) fn new(report: Arc<Report>) -> Lane {
-        Lane { state: Mutex::default(), wake: Condvar::new(), report }
+    pub(super) fn new(report: Arc<Report>, expires: Duration) -> Lane {
+        Lane { state: Mutex::default(), wake: Condvar::new(), report, expires }
     }
 
-    /// Queues work. `Err`: the queue is full, and the work is given back.
+    /// Queues work. `Err`: the queue is full, or there is no worker, and the work is given back. A close is never refused, because the caller
+    /// must not close: without a worker it waits until one can be started.
     pub(super) fn put(self: &Arc<Lane>, work: Work) -> Result<(), Work> {
         let mut state = locked(&self.state);
-        // A close frees something: it is never refused for the length of the queue.
         let is_read = |work: &&Work| matches!(work, Work::Read { .. });
         if is_read(&&work) && state.waiting.iter().filter(is_read).count() >= MOST_WAITING {
             return Err(work);
         }
-        if state.idle_workers <= state.waiting.len() && state.workers < MOST_WORKERS && self.start_worker() {
-            state.workers += 1;
+        if state.idle_workers <= state.waiting.len() {
+            self.start_worker(&mut state);
         }
-        if state.workers == 0 {
+        if is_read(&&work) && state.workers == 0 {
             return Err(work);
         }
         state.waiting.push_back(work);
@@ -109,17 +102,14 @@ impl Lane {
         Ok(())
     }
 
-    fn start_worker(self: &Arc<Lane>) -> bool {
-        let threads = &self.report.threads;
-        if threads.fetch_add(1, Ordering::Relaxed) < MOST_THREADS {
+    fn start_worker(self: &Arc<Lane>, state: &mut State) {
+        let start = || {
             let lane = self.clone();
-            match background::spawn("ahead-fetch", move || lane.work()) {
-                Ok(()) => return true,
-                Err(error) => tracing::debug!("no worker: {error}"),
-            }
+            background::spawn("ahead-fetch", move || lane.work())
+        };
+        if state.workers < MOST_WORKERS && self.report.start_thread(start) {
+            state.workers += 1;
         }
-        threads.fetch_sub(1, Ordering::Relaxed);
-        false
     }
 
     /// Drops what waits for an open file, and its descriptor.
@@ -140,6 +130,10 @@ impl Lane {
         let closed: Vec<Opened> = idle.iter().filter_map(|open| state.opened.remove(open)).collect();
         let is_needed =
             !state.opened.is_empty() || !state.waiting.is_empty() || state.workers > 0 || !closed.is_empty();
+        // Closes that wait because no worker could be started.
+        if state.workers == 0 && !state.waiting.is_empty() {
+            self.start_worker(&mut state);
+        }
         drop(state);
         closed.into_iter().for_each(|opened| self.give_up(opened));
         is_needed
@@ -150,14 +144,14 @@ impl Lane {
         self.report.descriptors.fetch_sub(1, Ordering::Relaxed);
         // A worker that uses it at this moment closes it.
         if let Some(descriptor) = Arc::into_inner(opened.descriptor) {
-            drop(self.put(Work::Close { descriptor, taken: None }));
+            drop(self.put(Work::Close(descriptor)));
         }
     }
 
     pub(super) fn end(&self) {
         let mut state = locked(&self.state);
         state.has_ended = true;
-        state.waiting.retain(|work| matches!(work, Work::Close { .. }));
+        state.waiting.retain(|work| matches!(work, Work::Close(_)));
         self.wake.notify_all();
     }
 
@@ -165,10 +159,7 @@ impl Lane {
     fn work(&self) {
         while let Some(work) = self.next() {
             match work {
-                Work::Close { descriptor, taken } => {
-                    drop(descriptor);
-                    taken.into_iter().for_each(|taken| locked(&self.report.held).add(taken.elapsed()));
-                }
+                Work::Close(descriptor) => drop(descriptor),
                 Work::Read { open, source, ranges, piece_pages, decided_ns } => {
                     self.read(open, source, &ranges, piece_pages, decided_ns);
                 }
@@ -202,7 +193,7 @@ impl Lane {
 
     fn read(&self, open: u64, source: Source, ranges: &[Range<u64>], piece_pages: u64, decided_ns: u64) {
         let age = || Duration::from_nanos(ahead_observe::now_ns().saturating_sub(decided_ns));
-        if age() > EXPIRES {
+        if age() > self.expires {
             self.report.expired.fetch_add(1, Ordering::Relaxed);
             return;
         }
@@ -292,6 +283,7 @@ fn pieces(range: &Range<u64>, piece_pages: u64) -> impl Iterator<Item = Range<u6
 
 #[cfg(test)]
 mod tests {
+    use super::super::{EXPIRES, MOST_THREADS};
     use super::*;
 
     #[test]
@@ -306,7 +298,7 @@ mod tests {
     /// A device that does not answer: its queue fills, and the caller never waits.
     #[test]
     fn full_queue_refuses_reads_and_accepts_closes() {
-        let lane = Arc::new(Lane::new(Arc::default()));
+        let lane = Arc::new(Lane::new(Arc::default(), EXPIRES));
         // As if both workers waited for the device.
         locked(&lane.state).workers = MOST_WORKERS;
         let source = Source::Descriptor { pid: 1, number: 1, inode_number: 1 };
@@ -316,10 +308,26 @@ mod tests {
         }
         assert!(lane.put(read(99)).is_err());
         let descriptor = OwnedFd::from(std::fs::File::open("/").unwrap());
-        assert!(lane.put(Work::Close { descriptor, taken: None }).is_ok());
+        assert!(lane.put(Work::Close(descriptor)).is_ok());
         lane.stop(5);
         assert!(lane.put(read(99)).is_ok());
         lane.end();
         assert_eq!(locked(&lane.state).waiting.len(), 1);
+    }
+
+    /// Regression: without a worker, the caller closed the descriptor, which may wait for a file system.
+    #[test]
+    fn close_waits_until_a_worker_can_be_started() {
+        let report = Arc::new(Report::default());
+        report.threads.store(MOST_THREADS, Ordering::Relaxed);
+        let lane = Arc::new(Lane::new(report.clone(), EXPIRES));
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        assert!(lane.put(Work::Close(writer.into())).is_ok());
+        assert!(lane.close_idle(Instant::now()));
+        assert_eq!(locked(&lane.state).waiting.len(), 1);
+        report.threads.store(0, Ordering::Relaxed);
+        assert!(lane.close_idle(Instant::now()));
+        assert_eq!(std::io::Read::read(&mut reader, &mut [0]).unwrap(), 0);
+        lane.end();
     }
 }
