@@ -14,6 +14,7 @@ use crate::kernel::Kernel;
 use crate::log::{LogEntry, LoggedAct, Outcome};
 use crate::metrics::{Publisher, Snapshot};
 use crate::pace::Pace;
+use crate::permissions;
 use crate::published::Published;
 use crate::rules::Rules;
 use crate::settings::Settings;
@@ -71,6 +72,9 @@ impl<'a> Engine<'a> {
     /// Errors: [`Error::Busy`]: another process steers; missing privileges or features; the place of the metrics cannot be used.
     pub fn new(settings: Settings, log: &'a mut dyn FnMut(&LogEntry)) -> Result<Engine<'a>> {
         let lock = MachineLock::try_acquire_steering()?.ok_or(Error::Busy)?;
+        if !settings.dry_run {
+            permissions::check()?;
+        }
         for restored in ahead_undo::restore_settings()? {
             tracing::info!("left by a killed process: {}", restored.action);
         }
@@ -153,9 +157,10 @@ impl<'a> Engine<'a> {
                 self.publish_or_warn();
                 publish_at = now + PUBLISH;
             }
-            let publish =
-                self.publisher.as_ref().filter(|publisher| publisher.listener().is_none()).map(|_| publish_at);
-            let next = [end, self.is_ticking().then_some(tick_at), self.poll_at(now), publish];
+            let publisher = self.publisher.as_ref();
+            let publish = publisher.filter(|publisher| publisher.is_file()).map(|_| publish_at);
+            let resume = publisher.and_then(|publisher| publisher.paused_until(now));
+            let next = [end, self.is_ticking().then_some(tick_at), self.poll_at(now), publish, resume];
             self.wait(signals, next.into_iter().flatten().min(), pause_until)?;
             while let Some(arrived) = signals.poll() {
                 if arrived.number == Signal::HUP.as_raw() && !arrived.from_terminal {
@@ -195,14 +200,16 @@ impl<'a> Engine<'a> {
 
     /// Waits for decisions, signals, connections and the deadline; in a storm not for decisions, but until the pause is over.
     fn wait(&self, signals: &Signals, deadline: Option<Instant>, pause_until: Option<Instant>) -> Result<()> {
-        let listener = self.publisher.as_ref().and_then(Publisher::listener);
+        let listener = self.publisher.as_ref().and_then(|publisher| publisher.listener(Instant::now()));
         let events = pause_until.is_none().then(|| self.events.as_fd());
         let deadline = [deadline, pause_until].into_iter().flatten().min();
         let all = [Some(signals.as_fd()), events, listener];
         let all: Vec<BorrowedFd<'_>> = all.into_iter().flatten().collect();
         let mut polled: Vec<PollFd<'_>> = all.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
         polling::until(&mut polled, deadline)?;
-        if let Some(publisher) = &self.publisher {
+        if let Some(publisher) =
+            self.publisher.as_ref().filter(|publisher| publisher.listener(Instant::now()).is_some())
+        {
             publisher.serve(|| self.snapshot().text());
         }
         Ok(())
@@ -243,7 +250,7 @@ impl<'a> Engine<'a> {
 
     fn publish(&self) -> Result<()> {
         match &self.publisher {
-            Some(publisher) if publisher.listener().is_none() => publisher.write_file(&self.snapshot().text()),
+            Some(publisher) if publisher.is_file() => publisher.write_file(&self.snapshot().text()),
             _ => Ok(()),
         }
     }

@@ -22,6 +22,7 @@ mod kernel;
 mod log;
 mod metrics;
 mod pace;
+mod permissions;
 mod published;
 mod rules;
 mod settings;

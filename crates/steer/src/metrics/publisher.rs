@@ -4,15 +4,20 @@ use crate::settings::MetricsPlace;
 use crate::{Error, Result};
 use ahead_undo::home;
 use rustix::fs::Mode;
+use std::cell::Cell;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Connections that are served before decisions are looked at again.
 const MOST_AT_ONCE: usize = 16;
+
+/// After a failure to accept a connection, the listener is not polled for this time: it stays readable while no descriptor is free (`EMFILE`).
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Only the owner may connect.
 const SOCKET_MASK: u32 = 0o177;
@@ -23,7 +28,12 @@ pub(crate) enum Publisher {
     /// Replaced by a rename: a reader sees the whole text of some moment.
     File { path: PathBuf, temporary: PathBuf },
     /// Each connection gets the text.
-    Socket { path: PathBuf, listener: UnixListener },
+    Socket {
+        path: PathBuf,
+        listener: UnixListener,
+        /// End of the pause after a failure.
+        paused_until: Cell<Option<Instant>>,
+    },
 }
 
 impl Publisher {
@@ -44,16 +54,29 @@ impl Publisher {
                     home::make_directory("publishing metrics", directory)?;
                 }
                 let listener = listen(path).map_err(|source| failed(path, source))?;
-                Ok(Publisher::Socket { path: path.clone(), listener })
+                Ok(Publisher::Socket { path: path.clone(), listener, paused_until: Cell::new(None) })
             }
         }
     }
 
+    /// Whether it is a file, to be replaced from time to time.
+    pub(crate) fn is_file(&self) -> bool {
+        matches!(self, Publisher::File { .. })
+    }
+
     /// The listening socket, to be polled.
-    pub(crate) fn listener(&self) -> Option<BorrowedFd<'_>> {
+    pub(crate) fn listener(&self, now: Instant) -> Option<BorrowedFd<'_>> {
+        match self {
+            Publisher::Socket { listener, .. } if self.paused_until(now).is_none() => Some(listener.as_fd()),
+            _ => None,
+        }
+    }
+
+    /// When the listening socket is polled again. `None`: it is polled, or there is none.
+    pub(crate) fn paused_until(&self, now: Instant) -> Option<Instant> {
         match self {
             Publisher::File { .. } => None,
-            Publisher::Socket { listener, .. } => Some(listener.as_fd()),
+            Publisher::Socket { paused_until, .. } => paused_until.get().filter(|until| now < *until),
         }
     }
 
@@ -77,12 +100,25 @@ impl Publisher {
 
     /// Serves the connections that wait. A client that reads slowly gets what fits into its socket, which is more than the text.
     pub(crate) fn serve(&self, text: impl FnOnce() -> String) {
-        let Publisher::Socket { listener, .. } = self else { return };
+        if let Publisher::Socket { listener, .. } = self {
+            self.serve_accepted(|| listener.accept().map(|(client, _)| client), text);
+        }
+    }
+
+    /// As [`Self::serve`], with connections from `accept`.
+    fn serve_accepted(&self, mut accept: impl FnMut() -> io::Result<UnixStream>, text: impl FnOnce() -> String) {
+        let Publisher::Socket { paused_until, .. } = self else { return };
         let mut clients = Vec::new();
-        while clients.len() < MOST_AT_ONCE
-            && let Ok((client, _)) = listener.accept()
-        {
-            clients.push(client);
+        while clients.len() < MOST_AT_ONCE {
+            match accept() {
+                Ok(client) => clients.push(client),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => {
+                    tracing::info!("metrics: accept a connection: {error}");
+                    paused_until.set(Some(Instant::now() + PAUSE));
+                    break;
+                }
+            }
         }
         if clients.is_empty() {
             return;
@@ -200,6 +236,21 @@ mod tests {
         let mut text = String::new();
         third.read_to_string(&mut text).unwrap();
         assert_eq!(text, "y 2\n");
+    }
+
+    /// Regression: without a free descriptor, the loop polled a listener that stayed readable, and used a whole processor.
+    #[test]
+    fn listener_is_not_polled_after_a_failed_accept() {
+        let home = tempfile::tempdir().unwrap();
+        let publisher = Publisher::new(&MetricsPlace::Socket(home.path().join("s"))).unwrap();
+        let now = Instant::now();
+        publisher.serve_accepted(|| Err(ErrorKind::WouldBlock.into()), || panic!("there is no client"));
+        assert!(publisher.listener(now).is_some() && publisher.paused_until(now).is_none());
+        let no_descriptor = || Err(io::Error::from_raw_os_error(24)); // EMFILE
+        publisher.serve_accepted(no_descriptor, || panic!("there is no client"));
+        let until = publisher.paused_until(now).unwrap();
+        assert!(publisher.listener(now).is_none() && until >= now + PAUSE);
+        assert!(publisher.listener(until).is_some() && publisher.paused_until(until).is_none());
     }
 
     #[test]
