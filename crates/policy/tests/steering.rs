@@ -557,3 +557,88 @@ fn address_of_a_closed_file_is_used_by_another_one() {
     steering.seen(&Seen { file: 2, ..read(0, 4) }, &Machine::default());
     assert_eq!((steering.class(1), steering.files()), (Class::Unknown, 1));
 }
+
+/// The decisions of a reader of blocks of four pages over whole windows of `window` pages, from a page on: a miss, then markers.
+/// `at`: its number of decisions so far.
+fn pass(from: u64, to: u64, window: u64, at: &mut u64) -> Vec<Seen> {
+    let mut list = Vec::new();
+    let mut page = from;
+    while page < to {
+        *at += 1;
+        let is_first = page == from;
+        let (kind, size) = if is_first { (Kind::Miss, 0) } else { (Kind::Marker, window) };
+        let seen = Seen { kind, start: page, size, async_size: size, file_pages: 16_384, ..read(page, 4) };
+        list.push(Seen { at_ns: *at * 1_000_000, waits: *at, wait_ns: *at * 900_000, ..seen });
+        page += window;
+    }
+    list
+}
+
+/// Carries out the windows; returns the acts.
+fn carried_out(steering: &mut Steering, machine: &Machine, list: Vec<Seen>) -> Vec<Act> {
+    let mut acts = Vec::new();
+    for seen in list {
+        let window_pages = steering.window(1).unwrap_or(32);
+        acts.extend(steering.seen(&Seen { window_pages, ..seen }, machine));
+    }
+    acts
+}
+
+/// Regression: a reader that began its file again became interleaved, and hundreds of MiB were fetched.
+#[test]
+fn reader_that_starts_again_at_the_first_page_stays_sequential_and_nothing_is_fetched() {
+    let machine = Machine { device: DeviceDescription::ROTATING, ..Machine::default() };
+    for first in [0, 4096] {
+        let mut steering = Steering::new(&Limits::default());
+        let mut at = 0;
+        for round in 0..5 {
+            let from = if round == 0 { first } else { 0 };
+            for seen in pass(from, 16_384, 32, &mut at) {
+                let acts = carried_out(&mut steering, &machine, vec![seen]);
+                assert!(!acts.iter().any(|act| matches!(act, Act::Fetch { .. })), "{acts:?}");
+                let class = steering.class(1);
+                assert!(matches!(class, Class::Unknown | Class::Sequential), "{round}, {seen:?}: {class}");
+            }
+        }
+        assert_eq!(steering.class(1), Class::Sequential);
+    }
+}
+
+/// Regression: the same with parts of the file in the cache, which cause no decisions.
+#[test]
+fn reader_that_finds_parts_of_its_file_cached_stays_sequential() {
+    let machine = Machine { device: DeviceDescription::ROTATING, ..Machine::default() };
+    let mut steering = Steering::new(&Limits::default());
+    let mut at = 0;
+    let mut list = pass(0, 16_384, 32, &mut at);
+    for _ in 0..4 {
+        for part in 0..4 {
+            list.extend(pass(part * 4096 + 900, part * 4096 + 3000, 32, &mut at));
+        }
+    }
+    for seen in list {
+        let acts = carried_out(&mut steering, &machine, vec![seen]);
+        assert!(!acts.iter().any(|act| matches!(act, Act::Fetch { .. })), "{acts:?}");
+        assert!(matches!(steering.class(1), Class::Unknown | Class::Sequential), "{seen:?}");
+    }
+}
+
+/// A second reader that follows the first one through the same open file is another stream.
+#[test]
+fn two_readers_that_continue_in_turn_are_interleaved() {
+    let machine = Machine { device: DeviceDescription::ROTATING, ..Machine::default() };
+    let mut steering = Steering::new(&Limits::default());
+    let (mut at, mut other) = (0, 0);
+    let mut acts = carried_out(&mut steering, &machine, pass(0, 8192, 32, &mut at));
+    let mut start = 8160;
+    for pair in pass(8192, 12_000, 32, &mut at).into_iter().zip(pass(0, 3808, 32, &mut other)) {
+        for seen in [pair.0, pair.1] {
+            // The open file has one window: that of the decision before.
+            let seen = Seen { at_ns: pair.0.at_ns, start, size: 32, async_size: 32, ..seen };
+            start = seen.page;
+            acts.extend(carried_out(&mut steering, &machine, vec![seen]));
+        }
+    }
+    assert_eq!(steering.class(1), Class::Interleaved);
+    assert!(acts.iter().any(|act| matches!(act, Act::Fetch { .. })), "{acts:?}");
+}

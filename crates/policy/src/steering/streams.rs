@@ -6,7 +6,8 @@
 //!     stride      ■──▶■──▶■──▶               the same step between the beginnings of two runs, twice
 //! ```
 //!
-//! A jump begins a new stream, because another reader may share the open file. The old one waits for its own next access.
+//! A jump begins a new stream, because another reader may share the open file. The old one waits for its own next access. Until then it
+//! counts as left: one reader has jumped. Streams are interleaved if each of them continues after the newest one began.
 
 use super::seen::Kind;
 use crate::Page;
@@ -21,6 +22,8 @@ const WIDE_PAGES: u64 = 256;
 const WIDE_REPEATED: u32 = 16;
 /// Cached pages between the end of one window and the begin of the next one, at most: 4 MiB.
 const MOST_HOLE_PAGES: u64 = 1024;
+/// Calls of one reader may reach the kernel in another order; a page this far behind is read again: 4 MiB.
+const MOST_BEHIND_PAGES: u64 = 1024;
 /// Number of repetitions of any other step that confirm it.
 const REPEATED: u32 = 2;
 /// A stream without a decision or poll among this number of decisions is not active.
@@ -63,7 +66,8 @@ pub(super) struct Stream {
     pub ahead: u64,
     /// How many of these there should be; 0: none are fetched.
     pub distance: u64,
-    /// Number of its last decision.
+    /// Number of its first and of its last decision.
+    pub begun_at: u64,
     pub used_at: u64,
 }
 
@@ -77,6 +81,12 @@ impl Stream {
     fn reach(&self) -> Page {
         let fetched = if self.is_forward() { self.ahead } else { 0 };
         self.end.saturating_add(fetched).max(self.issued_end)
+    }
+
+    /// Whether an access from a page of its run is far behind its reader: the reader, or another one, has begun again.
+    fn is_left_behind_by(&self, page: Page, end: Page) -> bool {
+        let is_restart = page == 0 && self.end > end;
+        is_restart || end.saturating_add(MOST_BEHIND_PAGES) < self.end
     }
 
     /// Whether the runs follow each other downwards without gaps.
@@ -189,7 +199,7 @@ impl Streams {
         self.note_window(decision);
         let &Decision { kind, page, end, .. } = decision;
         let mut is_evicted = false;
-        let (index, how, advanced) = if let Some(index) = self.forward(page) {
+        let (index, how, advanced) = if let Some(index) = self.forward(page, end) {
             let stream = &self.list[index];
             is_evicted =
                 kind != Kind::Marker && (stream.issued_first.max(stream.end)..stream.issued_end).contains(&page);
@@ -222,13 +232,23 @@ impl Streams {
     }
 
     /// The stream whose run, or the window after it, ends at this page or contains it.
-    fn forward(&self, page: Page) -> Option<usize> {
-        let near = |stream: &Stream| (stream.first..=stream.reach()).contains(&page);
+    fn forward(&self, page: Page, end: Page) -> Option<usize> {
+        let newest = self.newest();
+        let near =
+            |stream: &Stream| (stream.first..=stream.reach()).contains(&page) && !stream.is_left_behind_by(page, end);
         let found = self.list.iter().enumerate().filter(|(_, stream)| near(stream));
-        found.min_by_key(|(_, stream)| stream.end.abs_diff(page)).map(|(index, _)| index)
+        let order = |stream: &Stream| (page < stream.end, stream.used_at < newest, stream.end.abs_diff(page));
+        found.min_by_key(|(_, stream)| order(stream)).map(|(index, _)| index)
+    }
+
+    /// Number of the decision that began the newest stream that goes forwards.
+    fn newest(&self) -> u64 {
+        let forward = self.list.iter().filter(|stream| stream.forward > 1);
+        forward.map(|stream| stream.begun_at).max().unwrap_or(0)
     }
 
     fn go_forward(&mut self, index: usize, end: Page) -> u64 {
+        self.drop_passed(index, end);
         let stream = &mut self.list[index];
         let advanced = end.saturating_sub(stream.end);
         stream.end = stream.end.max(end);
@@ -236,6 +256,18 @@ impl Streams {
         stream.advanced = stream.advanced.saturating_add(advanced);
         stream.forward = stream.forward.saturating_add(1);
         advanced
+    }
+
+    /// A reader has come to the end of a stream that was left: that stream was the same reader before a jump.
+    fn drop_passed(&mut self, index: usize, end: Page) {
+        let (newest, from) = (self.newest(), self.list[index].end);
+        for (other, stream) in self.list.iter_mut().enumerate() {
+            let is_left = other != index && stream.forward > 1 && stream.used_at < newest;
+            if is_left && from < stream.end && stream.end <= end {
+                self.dropped_ahead = self.dropped_ahead.saturating_add(stream.ahead);
+                *stream = Stream::begin(Page::MAX, Page::MAX);
+            }
+        }
     }
 
     /// The stream at whose next step the page is, or at one of the steps after it.
@@ -280,7 +312,7 @@ impl Streams {
     }
 
     fn begin(&mut self, page: Page, end: Page, kind: Kind) -> usize {
-        let mut fresh = Stream::begin(page, end);
+        let mut fresh = Stream { begun_at: self.now, ..Stream::begin(page, end) };
         if let Some(last) = self.list.get(self.last).filter(|_| kind != Kind::Marker)
             && (1..=MOST_STEP_PAGES).contains(&page.abs_diff(last.first))
         {
@@ -341,9 +373,11 @@ impl Streams {
         self.list.get_mut(index)
     }
 
-    /// Number of active streams that go forwards.
+    /// Number of active streams that go forwards, without those that a jump has left.
     pub fn forward_streams(&self) -> usize {
-        let active = |stream: &&Stream| stream.forward > 1 && stream.used_at + ACTIVE > self.now;
+        let newest = self.newest();
+        let active =
+            |stream: &&Stream| stream.forward > 1 && stream.used_at + ACTIVE > self.now && stream.used_at >= newest;
         self.list.iter().filter(active).count()
     }
 

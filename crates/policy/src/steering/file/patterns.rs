@@ -60,7 +60,11 @@ impl OpenFile {
         if missed {
             stream.ahead = 0;
         }
-        let is_known = stream.is_forward() || stream.is_confirmed(failures);
+        // The window of the kernel serves a single sequential stream.
+        let is_known = match stream.is_forward() {
+            true => self.class == Class::Interleaved,
+            false => stream.is_confirmed(failures),
+        };
         if !is_known || now_ns < off_until_ns || now_ns < self.held_until_ns || machine.pressure {
             return None;
         }
