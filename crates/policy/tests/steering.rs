@@ -642,3 +642,20 @@ fn two_readers_that_continue_in_turn_are_interleaved() {
     assert_eq!(steering.class(1), Class::Interleaved);
     assert!(acts.iter().any(|act| matches!(act, Act::Fetch { .. })), "{acts:?}");
 }
+
+/// Regression: the window was set back with "0 pages in sequence", and the class became unknown.
+#[test]
+fn window_set_back_in_dense_use_has_its_reason_and_the_class_stays() {
+    let mut steering = Steering::new(&Limits::default());
+    let machine = Machine::default();
+    let mut acts = Vec::new();
+    for number in 0..1000u64 {
+        let window_pages = steering.window(1).unwrap_or(32);
+        let seen = Seen { window_pages, file_pages: 1 << 16, ..fault(anywhere(number) >> 2) };
+        acts.extend(steering.seen(&Seen { at_ns: number, ..seen }, &machine));
+        assert!(acts.is_empty() || steering.class(1) == Class::RandomMapped, "{number}: {}", steering.class(1));
+    }
+    let [Act::SetWindow { pages: 1, .. }, Act::Restore { reason, .. }] = &acts[..] else { panic!("{acts:?}") };
+    let reason = reason.to_string();
+    assert!(reason.contains(" single pages cost 2 % of reading the file of 256 MiB"), "{reason}");
+}

@@ -20,15 +20,17 @@ const CONSECUTIVE: u64 = 8;
 const MOST_MISTAKES: u32 = 6;
 /// The time for single pages of a file that fits into memory, as a share of the time to read all of it around faults: the loss, if the
 /// reader needs the whole file.
-const LOSS_SHARE: f64 = 0.02;
+pub(super) const LOSS_SHARE: f64 = 0.02;
 
 /// The change of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     /// To the smallest window, after this number of faults in no order.
     Single(u64),
-    /// Back to the window before, after this number of consecutive pages, or because the whole file is in use.
+    /// Back to the window before, after this number of consecutive pages.
     Back(u64),
+    /// Back to the window before, because the whole file is in use, after this number of faults.
+    Dense(u64),
 }
 
 /// The faults of an open file.
@@ -65,8 +67,9 @@ impl Faults {
                 return self.back(self.consecutive);
             }
             if self.singles as f64 >= single_faults(window, file_pages, machine) {
-                self.is_dense = true;
-                return self.back(0);
+                // The faults have no order still.
+                (self.is_dense, self.is_single) = (true, false);
+                return Some(Change::Dense(self.singles));
             }
             return None;
         }
@@ -138,7 +141,8 @@ mod tests {
         for number in 0..1000u64 {
             changes.extend(faults.fault(number * number * 4241 % 30_011, 32, 30_011, &machine));
         }
-        assert!(matches!(changes[..], [Change::Single(4), Change::Back(0)]), "{changes:?}");
+        assert!(matches!(changes[..], [Change::Single(4), Change::Dense(_)]), "{changes:?}");
+        assert!(faults.are_random());
     }
 
     #[test]

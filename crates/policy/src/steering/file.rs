@@ -261,7 +261,7 @@ impl OpenFile {
             How::Step if stream.is_confirmed(0) && stream.is_backward() => Class::Backward,
             How::Step if stream.is_confirmed(0) => Class::Stride,
             How::Forward if self.is_once && self.file_pages <= ONCE_ONLY_PAGES => Class::OnceOnly,
-            How::Forward if several => Class::Interleaved,
+            How::Forward if several && !self.faults.are_random() => Class::Interleaved,
             How::Forward if stream.forward >= FORWARD && !self.faults.are_random() => Class::Sequential,
             How::New if self.random >= RANDOM_READS => Class::RandomRead,
             _ => self.class,

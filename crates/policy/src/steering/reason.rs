@@ -83,6 +83,15 @@ pub enum Reason {
         /// Number of consecutive pages.
         pages: u64,
     },
+    /// Single pages were read for faults in no order, and the whole file may be in use.
+    Dense {
+        /// Number of these faults.
+        faults: u64,
+        /// Their time, as a share of the time to read the file around its faults.
+        share: f64,
+        /// Length of the file, pages.
+        file_pages: u64,
+    },
     /// A pattern that the kernel does not know.
     Pattern {
         /// The pattern.
@@ -176,6 +185,10 @@ impl fmt::Display for Reason {
             Reason::Consecutive { pages } => {
                 write!(f, "{} in sequence; window set back", count(pages, "page"))
             }
+            Reason::Dense { faults, share, file_pages } => {
+                let (faults, share, file) = (count(faults, "single page"), 100.0 * share, Size(file_pages));
+                write!(f, "{faults} cost {share:.0} % of reading the file of {file} around its faults; window set back")
+            }
             Reason::Pattern { class, step, accesses, distance } => {
                 let step =
                     if step < 0 { format!("-{}", Size(step.unsigned_abs())) } else { Size(step as u64).to_string() };
@@ -205,6 +218,10 @@ mod tests {
             (
                 Reason::Waited { rate, from: 32, to: 128 },
                 "reader waited 3 times in 4 MiB (50 % of its time); window 128 KiB → 512 KiB",
+            ),
+            (
+                Reason::Dense { faults: 77, share: 0.02, file_pages: 1 << 18 },
+                "77 single pages cost 2 % of reading the file of 1.0 GiB around its faults; window set back",
             ),
             (Reason::Evicted { pages: 1, from: 384, to: 192 }, "1 page evicted before use; window 1.5 MiB → 768 KiB"),
             (

@@ -3,7 +3,7 @@
 use super::{Around, Jumps, OpenFile};
 use crate::steering::act::Act;
 use crate::steering::class::Class;
-use crate::steering::faults::Change;
+use crate::steering::faults::{Change, LOSS_SHARE};
 use crate::steering::reason::Reason;
 use crate::steering::seen::{Kind, Limits, Machine, Seen};
 use crate::steering::window::Verdict;
@@ -137,6 +137,10 @@ impl OpenFile {
                 let to = around.limits.min_window_pages.max(1);
                 self.judge.restart();
                 self.set_window(to, Reason::RandomFaults { faults, pages: from, from, to })
+            }
+            Change::Dense(faults) => {
+                let file_pages = seen.file_pages;
+                self.set_window(baseline, Reason::Dense { faults, share: LOSS_SHARE, file_pages })
             }
             Change::Back(pages) => {
                 self.class = Class::Unknown;
