@@ -139,7 +139,8 @@ impl Steering {
         self.files.get(&open).map_or(Class::Unknown, OpenFile::class)
     }
 
-    /// The waits of an open file before and after the last act on it; `None`: no act, or no page was used since.
+    /// The waits of an open file before and after the last act on it; `None`: no act, or no decision before it
+    /// or since.
     pub fn effect(&self, open: u64) -> Option<Effect> {
         self.files.get(&open)?.effect()
     }

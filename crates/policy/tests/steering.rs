@@ -659,3 +659,32 @@ fn window_set_back_in_dense_use_has_its_reason_and_the_class_stays() {
     let reason = reason.to_string();
     assert!(reason.contains(" single pages cost 2 % of reading the file of 256 MiB"), "{reason}");
 }
+
+/// Regression: the time before the act was counted from the boot on, so that the share of the waits was 0.
+#[test]
+fn waits_before_the_act_are_measured_from_the_first_decision_on() {
+    let mut steering = Steering::new(&Limits::default());
+    let machine = Machine { available_pages: 1 << 16, ..Machine::default() };
+    for number in 0..20u64 {
+        let window_pages = steering.window(1).unwrap_or(32);
+        let at_ns = 1_000_000_000_000 + number * 1_000_000;
+        let seen = Seen { at_ns, waits: 70 + number, wait_ns: 950_000 * (70 + number), ..fault(anywhere(number)) };
+        steering.seen(&Seen { window_pages, ..seen }, &machine);
+    }
+    let effect = steering.effect(1).unwrap();
+    assert!((effect.before.wait_share() - 0.95).abs() < 0.01, "{effect:?}");
+    assert!((effect.after.wait_share() - 0.95).abs() < 0.01, "{effect:?}");
+    assert_eq!(effect.before.advanced_pages, effect.before.waits + 1, "{effect:?}");
+}
+
+/// An act at the first decision has nothing before it.
+#[test]
+fn effect_without_decisions_before_the_act_is_absent() {
+    let mut steering = Steering::new(&Limits::default());
+    let machine = Machine { available_pages: 100, ..Machine::default() };
+    let acts = steering.seen(&Seen { kind: Kind::Marker, ..read(0, 4) }, &machine);
+    assert_eq!(windows(&acts), [16]);
+    let seen = Seen { at_ns: 1_000_000, window_pages: 16, waits: 1, wait_ns: 100, ..read(32, 4) };
+    steering.seen(&seen, &machine);
+    assert_eq!(steering.effect(1), None);
+}

@@ -50,6 +50,11 @@ impl Room {
     }
 }
 
+/// Whether readers have advanced, and time has passed.
+fn has_data(rate: &Rate) -> bool {
+    rate.advanced_pages > 0 && rate.elapsed_ns > 0
+}
+
 /// The surroundings of a decision.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Around<'a> {
@@ -103,8 +108,10 @@ pub(super) struct OpenFile {
     thrashed_pages: u64,
     quiet_since_ns: Option<u64>,
     shrunk_ns: Option<u64>,
-    /// The rate before the last act, and the counters at that time.
-    acted: Option<(Rate, Mark)>,
+    /// The counters at first sight.
+    begun: Mark,
+    /// The rate before the last act, unless there was no decision before it, and the counters at that time.
+    acted: Option<(Option<Rate>, Mark)>,
     /// The claim that the sum over all open files contains.
     pub counted: Option<u64>,
     /// Its number in the order of use.
@@ -116,12 +123,14 @@ impl OpenFile {
     pub fn new(seen: &Seen) -> OpenFile {
         let baseline = seen.baseline_window_pages;
         let is_advised = baseline != seen.disk_window_pages || baseline == 0;
+        let begun = Mark { at_ns: seen.at_ns, advanced_pages: 0, waits: seen.waits, wait_ns: seen.wait_ns };
         OpenFile {
             open: seen.open,
             file: seen.file,
             class: if is_advised { Class::Advised } else { Class::Unknown },
             setting: Setting::new(seen.window_pages, baseline),
-            mark: Mark { at_ns: seen.at_ns, advanced_pages: 0, waits: seen.waits, wait_ns: seen.wait_ns },
+            mark: begun,
+            begun,
             is_once: seen.page == 0,
             wasted_before: seen.wasted_pages,
             ..OpenFile::default()
@@ -146,8 +155,8 @@ impl OpenFile {
     /// The waits before and after the last act.
     pub fn effect(&self) -> Option<Effect> {
         let (before, mark) = self.acted?;
-        let after = mark.rate_to(&self.mark);
-        (after.advanced_pages > 0).then_some(Effect { before, after })
+        let (before, after) = (before?, mark.rate_to(&self.mark));
+        has_data(&after).then_some(Effect { before, after })
     }
 
     /// Handles a decision of the kernel.
@@ -241,7 +250,9 @@ impl OpenFile {
             Decision { kind: seen.kind, page: seen.page.saturating_sub(before), end, start: seen.start, window_end };
         let followed = self.streams.follow(&decision);
         self.thrashed_pages = self.thrashed_pages.saturating_add(u64::from(followed.is_evicted));
-        self.mark.advanced_pages = self.mark.advanced_pages.saturating_add(followed.advanced);
+        // The pages before a fault are read, but not used.
+        let advanced = if followed.how == How::New { end.saturating_sub(seen.page) } else { followed.advanced };
+        self.mark.advanced_pages = self.mark.advanced_pages.saturating_add(advanced);
         self.has_jumped = followed.how == How::New && seen.kind != Kind::Marker;
         followed
     }
@@ -279,8 +290,12 @@ impl OpenFile {
 
     /// An act on this open file was counted: the effect is measured from now on.
     fn note_act(&mut self) {
-        let since = self.acted.map_or(Mark::default(), |(_, mark)| mark);
-        self.acted = Some((since.rate_to(&self.mark), self.mark));
+        let since = self.acted.map_or(self.begun, |(_, mark)| mark);
+        let before = since.rate_to(&self.mark);
+        // Several acts at the same time have the same effect.
+        if self.acted.is_none() || has_data(&before) {
+            self.acted = Some((Some(before).filter(has_data), self.mark));
+        }
     }
 
     /// An act was not carried out.
