@@ -269,8 +269,8 @@ fn waiting_reader_gets_a_larger_window_and_keeps_it_if_it_helps() {
     steering.seen(&read(0, 4), &Machine::default());
     // It waits for 60 % of the time with the classic window, and not at all with a larger one.
     let acts = sequential(&mut steering, 32, 100, |window| if window > 32 { 0 } else { 600_000 });
-    assert_eq!(windows(&acts), [64]);
-    assert_eq!((steering.class(1), steering.window(1)), (Class::Sequential, Some(64)));
+    assert_eq!(windows(&acts), [160]);
+    assert_eq!((steering.class(1), steering.window(1)), (Class::Sequential, Some(160)));
     let effect = steering.effect(1).unwrap();
     assert!(effect.before.wait_ns > 0 && effect.after.wait_ns_per_mib() < effect.before.wait_ns_per_mib());
 }
@@ -281,7 +281,7 @@ fn larger_window_without_an_effect_is_set_back_and_not_tried_again_soon() {
     steering.seen(&read(0, 4), &Machine::default());
     // The disk is the limit: the wait per page stays the same.
     let acts = sequential(&mut steering, 32, 1000, |window| window * 20_000);
-    assert_eq!(windows(&acts), [64, 0]);
+    assert_eq!(windows(&acts), [160, 0]);
     assert_eq!(steering.window(1), None);
 }
 
@@ -355,7 +355,7 @@ fn program_that_changes_the_window_itself_is_left_alone_from_then_on() {
     let mut steering = Steering::new(&Limits::default());
     steering.seen(&read(0, 4), &Machine::default());
     let acts = sequential(&mut steering, 32, 20, |window| if window > 32 { 0 } else { 600_000 });
-    assert_eq!(windows(&acts), [64]);
+    assert_eq!(windows(&acts), [160]);
     // POSIX_FADV_NORMAL of the program: the window of the disk again.
     let acts = steering.seen(&Seen { at_ns: 1 << 40, ..read(5000, 4) }, &Machine::default());
     assert_eq!((acts, steering.class(1), steering.window(1)), (vec![], Class::Advised, None));
@@ -478,10 +478,10 @@ fn pressure_shrinks_windows_at_once() {
     let mut steering = Steering::new(&Limits::default());
     steering.seen(&read(0, 4), &Machine::default());
     sequential(&mut steering, 32, 20, |window| if window > 32 { 0 } else { 600_000 });
-    assert_eq!(steering.window(1), Some(64));
+    assert_eq!(steering.window(1), Some(160));
     let machine = Machine { pressure: true, ..Machine::default() };
     let acts = steering.tick(60_000_000, &machine);
-    assert_eq!(windows(&acts), [0], "{acts:?}");
+    assert_eq!(windows(&acts), [80], "{acts:?}");
 }
 
 #[test]
@@ -506,7 +506,7 @@ fn window_is_set_back_after_useless_fetches_and_the_file_is_steered_again() {
     let machine = Machine::default();
     steering.seen(&read(0, 4), &machine);
     sequential(&mut steering, 32, 20, |window| if window > 32 { 0 } else { 600_000 });
-    assert_eq!(steering.window(1), Some(64));
+    assert_eq!(steering.window(1), Some(160));
     let mut acts = Vec::new();
     for part in 0..100u64 {
         for seen in row(1, 10_000 + part * 2000, -16, 16, 4) {
@@ -687,4 +687,19 @@ fn effect_without_decisions_before_the_act_is_absent() {
     let seen = Seen { at_ns: 1_000_000, window_pages: 16, waits: 1, wait_ns: 100, ..read(32, 4) };
     steering.seen(&seen, &machine);
     assert_eq!(steering.effect(1), None);
+}
+
+/// Regression: the window grew too slowly at the start of a file on a far disk. A reader that only waits needs one window to be judged.
+#[test]
+fn reader_that_only_waits_gets_a_large_window_after_one_window() {
+    for (wait_ns, decisions, expected) in [(970_000, 3, vec![2112]), (700_000, 4, vec![192]), (300_000, 6, vec![64])] {
+        let mut steering = Steering::new(&Limits::default());
+        steering.seen(&read(0, 4), &Machine::default());
+        let acts = sequential(&mut steering, 32, decisions - 1, |_| wait_ns);
+        assert_eq!(acts, [], "{wait_ns}");
+        let mut steering = Steering::new(&Limits::default());
+        steering.seen(&read(0, 4), &Machine::default());
+        let acts = sequential(&mut steering, 32, decisions, |_| wait_ns);
+        assert_eq!(windows(&acts), expected, "{wait_ns}");
+    }
 }

@@ -12,9 +12,10 @@ use super::seen::{Limits, Machine};
 
 /// A reader that waits for less than this share of its time is left alone: 1/50, less than the 3 % that a run varies.
 const LEAST_WAIT_SHARE: f64 = 0.02;
-/// A window grows by these factors at least and at most.
+/// A window grows by these factors at least and at most. If the reader waits for most of its time, the window whose use takes as long as
+/// the wait is doubled: reads of the next window then begin before the last wait ends.
 const LEAST_GROWTH: u64 = 2;
-const MOST_GROWTH: f64 = 64.0;
+const MOST_GROWTH: f64 = 128.0;
 /// A larger window is kept if the wait time per page falls to this share at most.
 const GAIN: f64 = 0.95;
 /// Waits are judged over at least this number of windows, and this number of pages. Half of the pages and two windows are enough if the
@@ -24,6 +25,8 @@ const JUDGED_PAGES: u64 = 128;
 const CLEAR_WAIT_SHARE: f64 = 0.5;
 const CLEAR_WINDOWS: u64 = 2;
 const CLEAR_PAGES: u64 = 64;
+/// One window and one wait are enough if the reader does nothing else.
+const SURE_WAIT_SHARE: f64 = 0.9;
 /// A window grows after at least this number of waits.
 const LEAST_WAITS: u64 = 2;
 /// After this number of windows without a reason for a change, measurement begins again.
@@ -110,7 +113,11 @@ impl Judge {
         };
         let (total, rate) = (all.rate_to(now), settled.rate_to(judged));
         let is_clear = self.trial.is_none() && rate.wait_share() > CLEAR_WAIT_SHARE;
-        let (windows, pages) = if is_clear { (CLEAR_WINDOWS, CLEAR_PAGES) } else { (JUDGED_WINDOWS, JUDGED_PAGES) };
+        let (windows, pages) = match is_clear {
+            true if rate.wait_share() > SURE_WAIT_SHARE => (1, 1),
+            true => (CLEAR_WINDOWS, CLEAR_PAGES),
+            false => (JUDGED_WINDOWS, JUDGED_PAGES),
+        };
         if !is_full || rate.advanced_pages < windows.saturating_mul(window).max(pages) {
             return Verdict::Open;
         }
@@ -136,11 +143,13 @@ impl Judge {
 
     /// The window that the waits justify.
     fn larger(&self, now: &Mark, window: u64, rate: &Rate, most: u64, limits: &Limits, machine: &Machine) -> u64 {
-        if rate.waits < LEAST_WAITS || rate.wait_share() < LEAST_WAIT_SHARE || machine.pressure {
+        let waits = if rate.wait_share() > SURE_WAIT_SHARE { 1 } else { LEAST_WAITS };
+        if rate.waits < waits || rate.wait_share() < LEAST_WAIT_SHARE || machine.pressure {
             return window;
         }
         // A window of this length would take as long to use as the wait, if the disk had the bandwidth.
-        let factor = 1.0 / (1.0 - rate.wait_share()).max(1.0 / MOST_GROWTH);
+        let doubled = if rate.wait_share() > CLEAR_WAIT_SHARE { 2.0 } else { 1.0 };
+        let factor = doubled / (1.0 - rate.wait_share()).max(doubled / MOST_GROWTH);
         let factor = (factor as u64).max(LEAST_GROWTH);
         let ceiling = if now.at_ns < self.held_until_ns { self.ceiling } else { u64::MAX };
         window.max(1).saturating_mul(factor).min(limits.max_window_pages).min(most).min(ceiling)
@@ -200,7 +209,7 @@ mod tests {
     #[test]
     fn growth_follows_the_share_of_the_waits() {
         for (wait_share, expected) in
-            [(0.01, None), (0.1, Some(64)), (0.6, Some(64)), (0.8, Some(160)), (0.99, Some(2048))]
+            [(0.01, None), (0.1, Some(64)), (0.45, Some(64)), (0.6, Some(160)), (0.8, Some(320)), (0.995, Some(4096))]
         {
             let to = verdict(&mut Judge::default(), 32, 0, wait_share).map(|verdict| match verdict {
                 Verdict::Grow { to, .. } => to,
@@ -215,8 +224,8 @@ mod tests {
         let mut judge = Judge::default();
         let mut from = 0;
         for expected_s in [5, 10, 20] {
-            assert!(matches!(verdict(&mut judge, 32, from, 0.6), Some(Verdict::Grow { to: 64, .. })));
-            assert!(matches!(verdict(&mut judge, 64, from, 0.6), Some(Verdict::Back { to: 32, .. })));
+            assert!(matches!(verdict(&mut judge, 32, from, 0.6), Some(Verdict::Grow { to: 160, .. })));
+            assert!(matches!(verdict(&mut judge, 160, from, 0.6), Some(Verdict::Back { to: 32, .. })));
             assert_eq!((judge.held_until_ns - from) / (1000 * MS), expected_s);
             assert_eq!(verdict(&mut judge, 32, from, 0.6), None);
             judge.restart();
