@@ -703,3 +703,31 @@ fn reader_that_only_waits_gets_a_large_window_after_one_window() {
         assert_eq!(windows(&acts), expected, "{wait_ns}");
     }
 }
+
+/// Regression: polls of a reader that waited for fetched pages became rare. When the pages arrived, it used them before the next poll, and
+/// missed the pages after them.
+#[test]
+fn reader_that_waits_for_fetched_pages_is_polled_until_they_arrive() {
+    let mut steering = Steering::new(&Limits::default());
+    let device = DeviceDescription::ROTATING;
+    let machine = Machine { device, ..Machine::default() };
+    for seen in row(1, 50_000, -4, 4, 3) {
+        steering.seen(&seen, &machine);
+    }
+    let mut now_ns = 10_000;
+    let poll = |steering: &mut Steering, now_ns: &mut u64, page| {
+        *now_ns += steering.poll_after_ns(1).unwrap();
+        steering.progress(&Progress { open: 1, at_ns: *now_ns, page, waits: None }, &machine)
+    };
+    // It moves on, then it waits. Fetched: the pages of an access.
+    poll(&mut steering, &mut now_ns, 49_991);
+    let (begun_ns, planned_ns) = (now_ns, steering.poll_after_ns(1).unwrap());
+    while now_ns < begun_ns + 2 * device.access_ns {
+        poll(&mut steering, &mut now_ns, 49_991);
+        assert_eq!(steering.poll_after_ns(1), Some(planned_ns), "{now_ns}");
+    }
+    while now_ns < begun_ns + 1_000_000_000 {
+        poll(&mut steering, &mut now_ns, 49_991);
+    }
+    assert!(steering.poll_after_ns(1).unwrap() > 100_000_000);
+}

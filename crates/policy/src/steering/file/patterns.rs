@@ -20,6 +20,12 @@ const MOST_FAILURES: u32 = 3;
 const SUCCESS: u32 = 16;
 /// Number of polls in a row outside the pattern before its pages are given up.
 const LOST_POLLS: u32 = 8;
+/// Number of polls while half of the distance is used up.
+const POLLS_PER_HALF: u64 = 4;
+/// The speed of a reader may rise as soon as its pages arrive, so that polls are not rarer than this part of the time in which the disk reads
+/// them; but they may be 2 ms apart.
+const POLLS_PER_ARRIVAL: u64 = 8;
+const LEAST_ARRIVAL_NS: u64 = 2_000_000;
 /// A reader whose position stays the same for this time has stopped: 60 s.
 const STOPPED_NS: u64 = 60_000_000_000;
 /// Time between two polls: from 100 µs, a few times the cost of a poll, to 1 s.
@@ -135,7 +141,9 @@ impl OpenFile {
         }
         let elapsed_ns = self.mark.at_ns.saturating_sub(self.polls.last_ns);
         if self.polls.page.replace(progress.page) == Some(progress.page) {
-            self.plan_poll(self.polls.lost, self.polls.after_ns.saturating_mul(2));
+            let unchanged_ns = self.mark.at_ns.saturating_sub(self.polls.since_ns);
+            let factor = if unchanged_ns < self.arrival_ns(around) { 1 } else { 2 };
+            self.plan_poll(self.polls.lost, self.polls.after_ns.saturating_mul(factor));
             let has_stopped = self.mark.at_ns.saturating_sub(self.polls.since_ns) > STOPPED_NS;
             return if has_stopped { self.give_up(true).into_iter().collect() } else { Vec::new() };
         }
@@ -146,19 +154,28 @@ impl OpenFile {
         };
         self.mark.advanced_pages = self.mark.advanced_pages.saturating_add(advanced);
         let act = self.fetch(index, false, around);
-        self.plan_next_poll(index, advanced, elapsed_ns);
+        self.plan_next_poll(index, advanced, elapsed_ns, around);
         act.into_iter().collect()
     }
 
-    /// Plans the poll for the time when half of the distance is used up, at the speed since the last poll.
-    fn plan_next_poll(&mut self, index: usize, advanced: u64, elapsed_ns: u64) {
+    /// Within this time the disk reads all pages that were fetched. A reader that waits for them uses them at the speed of memory as soon as
+    /// they arrive, so it is polled as often as before.
+    fn arrival_ns(&self, around: &Around) -> u64 {
+        let device = &around.machine.device;
+        let pages_ns = self.streams.ahead().saturating_mul(device.page_ns());
+        device.access_ns.saturating_add(pages_ns).saturating_mul(2).min(STOPPED_NS)
+    }
+
+    /// Plans the polls until half of the distance is used up, at the speed since the last poll: the reader may be faster now.
+    fn plan_next_poll(&mut self, index: usize, advanced: u64, elapsed_ns: u64, around: &Around) {
         let Some(stream) = self.streams.get(index) else { return };
         let left = stream.ahead.saturating_sub(stream.distance.min(stream.ahead) / 2).max(1);
         let after_ns = match advanced {
             0 => self.polls.after_ns.saturating_mul(2),
-            pages => (elapsed_ns as f64 / pages as f64 * left as f64) as u64,
+            pages => (elapsed_ns as f64 / pages as f64 * left as f64) as u64 / POLLS_PER_HALF,
         };
-        self.plan_poll(0, after_ns);
+        let most_ns = (self.arrival_ns(around) / POLLS_PER_ARRIVAL).max(LEAST_ARRIVAL_NS);
+        self.plan_poll(0, after_ns.min(most_ns));
     }
 
     /// Gives up pages that no reader will use, and pauses if they were many.
