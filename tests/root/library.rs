@@ -7,5 +7,5 @@ mod forks;
 mod hanging;
 mod mapped_errors;
 mod scarce;
-mod silent_files;
+pub mod silent_files;
 mod target;
