@@ -610,7 +610,7 @@ fn reader_that_finds_parts_of_its_file_cached_stays_sequential() {
     let machine = Machine { device: DeviceDescription::ROTATING, ..Machine::default() };
     let mut steering = Steering::new(&Limits::default());
     let mut at = 0;
-    let mut list = pass(0, 16_384, 32, &mut at);
+    let mut list = pass(2000, 16_384, 32, &mut at);
     for _ in 0..4 {
         for part in 0..4 {
             list.extend(pass(part * 4096 + 900, part * 4096 + 3000, 32, &mut at));
@@ -730,4 +730,22 @@ fn reader_that_waits_for_fetched_pages_is_polled_until_they_arrive() {
         poll(&mut steering, &mut now_ns, 49_991);
     }
     assert!(steering.poll_after_ns(1).unwrap() > 100_000_000);
+}
+
+/// Regression: a reader whose former runs ended where it goes on now, because the pages before are in the cache, became interleaved.
+#[test]
+fn reader_that_goes_on_at_the_ends_of_its_former_runs_stays_sequential() {
+    let machine = Machine { device: DeviceDescription::ROTATING, ..Machine::default() };
+    let mut steering = Steering::new(&Limits::default());
+    let mut at = 0;
+    // In the second pass the parts that were cached in the first one are missing, and the others are cached.
+    for first in [100, 1100, 100, 1100] {
+        for part in 0..6 {
+            for seen in pass(first + part * 2000, first + part * 2000 + 1000, 250, &mut at) {
+                let acts = carried_out(&mut steering, &machine, vec![seen]);
+                assert!(!acts.iter().any(|act| matches!(act, Act::Fetch { .. })), "{acts:?}");
+                assert_ne!(steering.class(1), Class::Interleaved, "{seen:?}");
+            }
+        }
+    }
 }

@@ -6,8 +6,8 @@
 //!     stride      ■──▶■──▶■──▶               the same step between the beginnings of two runs, twice
 //! ```
 //!
-//! A jump begins a new stream, because another reader may share the open file. The old one waits for its own next access. Until then it
-//! counts as left: one reader has jumped. Streams are interleaved if each of them continues after the newest one began.
+//! A jump begins a new stream, because another reader may share the open file. The old one waits for its own next access. One reader that
+//! jumps does not come back, or once by chance: streams are interleaved if each of them has gone on twice after decisions about others.
 
 use super::seen::Kind;
 use crate::Page;
@@ -28,6 +28,8 @@ const MOST_BEHIND_PAGES: u64 = 1024;
 const REPEATED: u32 = 2;
 /// A stream without a decision or poll among this number of decisions is not active.
 const ACTIVE: u64 = 64;
+/// Number of returns to each of several streams that are interleaved.
+const RETURNS: u32 = 2;
 /// A reader may be at most this number of steps beyond the fetched ones.
 const SLACK_STEPS: u64 = 4;
 
@@ -66,8 +68,9 @@ pub(super) struct Stream {
     pub ahead: u64,
     /// How many of these there should be; 0: none are fetched.
     pub distance: u64,
-    /// Number of its first and of its last decision.
-    pub begun_at: u64,
+    /// Number of times that its reader went on here after a decision about another stream.
+    pub returns: u32,
+    /// Number of its last decision.
     pub used_at: u64,
 }
 
@@ -211,6 +214,10 @@ impl Streams {
         } else {
             (self.begin(page, end, kind), How::New, end - page)
         };
+        if how == How::New && self.is_read(index, page) || how == How::Forward && advanced == 0 {
+            // A reader has begun again. That it finds the ends of its former runs says nothing.
+            self.list.iter_mut().for_each(|stream| stream.returns = 0);
+        }
         self.last = index;
         self.list[index].used_at = self.now;
         Followed { index, how, advanced, is_evicted }
@@ -233,41 +240,31 @@ impl Streams {
 
     /// The stream whose run, or the window after it, ends at this page or contains it.
     fn forward(&self, page: Page, end: Page) -> Option<usize> {
-        let newest = self.newest();
         let near =
             |stream: &Stream| (stream.first..=stream.reach()).contains(&page) && !stream.is_left_behind_by(page, end);
         let found = self.list.iter().enumerate().filter(|(_, stream)| near(stream));
-        let order = |stream: &Stream| (page < stream.end, stream.used_at < newest, stream.end.abs_diff(page));
-        found.min_by_key(|(_, stream)| order(stream)).map(|(index, _)| index)
+        found.min_by_key(|(_, stream)| (page < stream.end, stream.end.abs_diff(page))).map(|(index, _)| index)
     }
 
-    /// Number of the decision that began the newest stream that goes forwards.
-    fn newest(&self) -> u64 {
-        let forward = self.list.iter().filter(|stream| stream.forward > 1);
-        forward.map(|stream| stream.begun_at).max().unwrap_or(0)
+    /// Whether a stream other than this one has read the page.
+    fn is_read(&self, index: usize, page: Page) -> bool {
+        let contains = |stream: &Stream| stream.forward > 0 && (stream.first..stream.end).contains(&page);
+        self.list.iter().enumerate().any(|(other, stream)| other != index && contains(stream))
     }
 
     fn go_forward(&mut self, index: usize, end: Page) -> u64 {
-        self.drop_passed(index, end);
+        let (is_switch, now) = (self.last != index, self.now);
         let stream = &mut self.list[index];
         let advanced = end.saturating_sub(stream.end);
+        if is_switch && advanced > 0 {
+            let before = if stream.used_at + ACTIVE > now { stream.returns } else { 0 };
+            stream.returns = before.saturating_add(1);
+        }
         stream.end = stream.end.max(end);
         stream.ahead = stream.ahead.saturating_sub(advanced);
         stream.advanced = stream.advanced.saturating_add(advanced);
         stream.forward = stream.forward.saturating_add(1);
         advanced
-    }
-
-    /// A reader has come to the end of a stream that was left: that stream was the same reader before a jump.
-    fn drop_passed(&mut self, index: usize, end: Page) {
-        let (newest, from) = (self.newest(), self.list[index].end);
-        for (other, stream) in self.list.iter_mut().enumerate() {
-            let is_left = other != index && stream.forward > 1 && stream.used_at < newest;
-            if is_left && from < stream.end && stream.end <= end {
-                self.dropped_ahead = self.dropped_ahead.saturating_add(stream.ahead);
-                *stream = Stream::begin(Page::MAX, Page::MAX);
-            }
-        }
     }
 
     /// The stream at whose next step the page is, or at one of the steps after it.
@@ -312,7 +309,7 @@ impl Streams {
     }
 
     fn begin(&mut self, page: Page, end: Page, kind: Kind) -> usize {
-        let mut fresh = Stream { begun_at: self.now, ..Stream::begin(page, end) };
+        let mut fresh = Stream::begin(page, end);
         if let Some(last) = self.list.get(self.last).filter(|_| kind != Kind::Marker)
             && (1..=MOST_STEP_PAGES).contains(&page.abs_diff(last.first))
         {
@@ -373,11 +370,10 @@ impl Streams {
         self.list.get_mut(index)
     }
 
-    /// Number of active streams that go forwards, without those that a jump has left.
+    /// Number of active streams that go forwards in turn.
     pub fn forward_streams(&self) -> usize {
-        let newest = self.newest();
         let active =
-            |stream: &&Stream| stream.forward > 1 && stream.used_at + ACTIVE > self.now && stream.used_at >= newest;
+            |stream: &&Stream| stream.forward > 1 && stream.returns >= RETURNS && stream.used_at + ACTIVE > self.now;
         self.list.iter().filter(active).count()
     }
 
