@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A jump begins a new stream, because another reader may share the open file. The old one waits for its own next access. One reader that
-//! jumps does not come back, or once by chance: streams are interleaved if each of them has gone on twice after decisions about others.
+//! jumps does not come back, or once at random: streams are interleaved if each of them has gone on twice after decisions about others.
 
 use super::seen::Kind;
 use crate::Page;
