@@ -1,7 +1,10 @@
-//! Properties of the steering for all decisions, times and counters; and its behaviour for single readers, as named regression tests.
+//! Properties of the steering for all decisions, times and counters; and its behaviour for single readers.
+
+mod common;
 
 use ahead_policy::steering::{Act, Class, Failure, Kind, Limits, Machine, Progress, Seen, Steering};
 use ahead_policy::{Advice, DeviceDescription};
+use common::{anywhere, fault, read, row, sequential, windows};
 use proptest::prelude::*;
 
 /// Numbers at the edges of their range, and ordinary ones.
@@ -101,48 +104,6 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The decisions of a reader with equal steps.
-fn row(open: u64, first: u64, step: i64, length: u64, count: u64) -> Vec<Seen> {
-    let page = |index: u64| first.checked_add_signed(step.saturating_mul(index as i64));
-    (0..count)
-        .map_while(page)
-        .zip(1..)
-        .map(|(page, number)| Seen {
-            open,
-            waits: number,
-            wait_ns: 1000 * number,
-            at_ns: 2000 * number,
-            ..read(page, length)
-        })
-        .collect()
-}
-
-/// A call that misses, in a file of 1 GiB on a disk with a window of 128 KiB.
-fn read(page: u64, wanted: u64) -> Seen {
-    Seen {
-        open: 1,
-        file: 1,
-        page,
-        wanted,
-        window_pages: 32,
-        file_pages: 1 << 18,
-        disk_window_pages: 32,
-        baseline_window_pages: 32,
-        has_descriptor: true,
-        ..Seen::default()
-    }
-}
-
-fn fault(page: u64) -> Seen {
-    Seen { kind: Kind::Fault, mapping: Some((0, 1 << 18)), ..read(page, 1) }
-}
-
-/// A page of the file for each number, in no order.
-fn anywhere(number: u64) -> u64 {
-    let mixed = (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 46
-}
-
 fn check_acts(acts: &[Act], limits: &Limits) -> Result<(), TestCaseError> {
     for act in acts {
         match act {
@@ -226,41 +187,6 @@ proptest! {
         }
         prop_assert_eq!(steering.class(1), Class::Backward);
     }
-}
-
-/// The windows that acts set, in order; 0: set back.
-fn windows(acts: &[Act]) -> Vec<u64> {
-    let window = |act: &Act| match act {
-        Act::SetWindow { pages, .. } => Some(*pages),
-        Act::Restore { .. } => Some(0),
-        _ => None,
-    };
-    acts.iter().filter_map(window).collect()
-}
-
-/// A sequential reader at its marker, with full windows of `window` pages: one decision for each window. The reader waits for `wait_ns` of
-/// each millisecond.
-fn sequential(steering: &mut Steering, from: u64, count: u64, wait_ns: impl Fn(u64) -> u64) -> Vec<Act> {
-    let mut acts = Vec::new();
-    let (mut page, mut waited) = (from, 0);
-    for number in 1..=count {
-        let window = steering.window(1).unwrap_or(32);
-        waited += wait_ns(window);
-        let at_ns = (from + number) * 1_000_000;
-        let seen = Seen {
-            kind: Kind::Marker,
-            start: page,
-            size: window,
-            async_size: window,
-            window_pages: window,
-            at_ns,
-            ..read(page, 4)
-        };
-        let seen = Seen { waits: number, wait_ns: waited, ..seen };
-        acts.extend(steering.seen(&seen, &Machine::default()));
-        page += window;
-    }
-    acts
 }
 
 #[test]
@@ -556,196 +482,4 @@ fn address_of_a_closed_file_is_used_by_another_one() {
     assert_eq!(steering.class(1), Class::Backward);
     steering.seen(&Seen { file: 2, ..read(0, 4) }, &Machine::default());
     assert_eq!((steering.class(1), steering.files()), (Class::Unknown, 1));
-}
-
-/// The decisions of a reader of blocks of four pages over whole windows of `window` pages, from a page on: a miss, then markers.
-/// `at`: its number of decisions so far.
-fn pass(from: u64, to: u64, window: u64, at: &mut u64) -> Vec<Seen> {
-    let mut list = Vec::new();
-    let mut page = from;
-    while page < to {
-        *at += 1;
-        let is_first = page == from;
-        let (kind, size) = if is_first { (Kind::Miss, 0) } else { (Kind::Marker, window) };
-        let seen = Seen { kind, start: page, size, async_size: size, file_pages: 16_384, ..read(page, 4) };
-        list.push(Seen { at_ns: *at * 1_000_000, waits: *at, wait_ns: *at * 900_000, ..seen });
-        page += window;
-    }
-    list
-}
-
-/// Carries out the windows; returns the acts.
-fn carried_out(steering: &mut Steering, machine: &Machine, list: Vec<Seen>) -> Vec<Act> {
-    let mut acts = Vec::new();
-    for seen in list {
-        let window_pages = steering.window(1).unwrap_or(32);
-        acts.extend(steering.seen(&Seen { window_pages, ..seen }, machine));
-    }
-    acts
-}
-
-/// Regression: a reader that began its file again became interleaved, and hundreds of MiB were fetched.
-#[test]
-fn reader_that_starts_again_at_the_first_page_stays_sequential_and_nothing_is_fetched() {
-    let machine = Machine { device: DeviceDescription::ROTATING, ..Machine::default() };
-    for first in [0, 4096] {
-        let mut steering = Steering::new(&Limits::default());
-        let mut at = 0;
-        for round in 0..5 {
-            let from = if round == 0 { first } else { 0 };
-            for seen in pass(from, 16_384, 32, &mut at) {
-                let acts = carried_out(&mut steering, &machine, vec![seen]);
-                assert!(!acts.iter().any(|act| matches!(act, Act::Fetch { .. })), "{acts:?}");
-                let class = steering.class(1);
-                assert!(matches!(class, Class::Unknown | Class::Sequential), "{round}, {seen:?}: {class}");
-            }
-        }
-        assert_eq!(steering.class(1), Class::Sequential);
-    }
-}
-
-/// Regression: the same with parts of the file in the cache, which cause no decisions.
-#[test]
-fn reader_that_finds_parts_of_its_file_cached_stays_sequential() {
-    let machine = Machine { device: DeviceDescription::ROTATING, ..Machine::default() };
-    let mut steering = Steering::new(&Limits::default());
-    let mut at = 0;
-    let mut list = pass(2000, 16_384, 32, &mut at);
-    for _ in 0..4 {
-        for part in 0..4 {
-            list.extend(pass(part * 4096 + 900, part * 4096 + 3000, 32, &mut at));
-        }
-    }
-    for seen in list {
-        let acts = carried_out(&mut steering, &machine, vec![seen]);
-        assert!(!acts.iter().any(|act| matches!(act, Act::Fetch { .. })), "{acts:?}");
-        assert!(matches!(steering.class(1), Class::Unknown | Class::Sequential), "{seen:?}");
-    }
-}
-
-/// A second reader that follows the first one through the same open file is another stream.
-#[test]
-fn two_readers_that_continue_in_turn_are_interleaved() {
-    let machine = Machine { device: DeviceDescription::ROTATING, ..Machine::default() };
-    let mut steering = Steering::new(&Limits::default());
-    let (mut at, mut other) = (0, 0);
-    let mut acts = carried_out(&mut steering, &machine, pass(0, 8192, 32, &mut at));
-    let mut start = 8160;
-    for pair in pass(8192, 12_000, 32, &mut at).into_iter().zip(pass(0, 3808, 32, &mut other)) {
-        for seen in [pair.0, pair.1] {
-            // The open file has one window: that of the decision before.
-            let seen = Seen { at_ns: pair.0.at_ns, start, size: 32, async_size: 32, ..seen };
-            start = seen.page;
-            acts.extend(carried_out(&mut steering, &machine, vec![seen]));
-        }
-    }
-    assert_eq!(steering.class(1), Class::Interleaved);
-    assert!(acts.iter().any(|act| matches!(act, Act::Fetch { .. })), "{acts:?}");
-}
-
-/// Regression: the window was set back with "0 pages in sequence", and the class became unknown.
-#[test]
-fn window_set_back_in_dense_use_has_its_reason_and_the_class_stays() {
-    let mut steering = Steering::new(&Limits::default());
-    let machine = Machine::default();
-    let mut acts = Vec::new();
-    for number in 0..1000u64 {
-        let window_pages = steering.window(1).unwrap_or(32);
-        let seen = Seen { window_pages, file_pages: 1 << 16, ..fault(anywhere(number) >> 2) };
-        acts.extend(steering.seen(&Seen { at_ns: number, ..seen }, &machine));
-        assert!(acts.is_empty() || steering.class(1) == Class::RandomMapped, "{number}: {}", steering.class(1));
-    }
-    let [Act::SetWindow { pages: 1, .. }, Act::Restore { reason, .. }] = &acts[..] else { panic!("{acts:?}") };
-    let reason = reason.to_string();
-    assert!(reason.contains(" single pages cost 2 % of reading the file of 256 MiB"), "{reason}");
-}
-
-/// Regression: the time before the act was counted from the boot on, so that the share of the waits was 0.
-#[test]
-fn waits_before_the_act_are_measured_from_the_first_decision_on() {
-    let mut steering = Steering::new(&Limits::default());
-    let machine = Machine { available_pages: 1 << 16, ..Machine::default() };
-    for number in 0..20u64 {
-        let window_pages = steering.window(1).unwrap_or(32);
-        let at_ns = 1_000_000_000_000 + number * 1_000_000;
-        let seen = Seen { at_ns, waits: 70 + number, wait_ns: 950_000 * (70 + number), ..fault(anywhere(number)) };
-        steering.seen(&Seen { window_pages, ..seen }, &machine);
-    }
-    let effect = steering.effect(1).unwrap();
-    assert!((effect.before.wait_share() - 0.95).abs() < 0.01, "{effect:?}");
-    assert!((effect.after.wait_share() - 0.95).abs() < 0.01, "{effect:?}");
-    assert_eq!(effect.before.advanced_pages, effect.before.waits + 1, "{effect:?}");
-}
-
-/// An act at the first decision has nothing before it.
-#[test]
-fn effect_without_decisions_before_the_act_is_absent() {
-    let mut steering = Steering::new(&Limits::default());
-    let machine = Machine { available_pages: 100, ..Machine::default() };
-    let acts = steering.seen(&Seen { kind: Kind::Marker, ..read(0, 4) }, &machine);
-    assert_eq!(windows(&acts), [16]);
-    let seen = Seen { at_ns: 1_000_000, window_pages: 16, waits: 1, wait_ns: 100, ..read(32, 4) };
-    steering.seen(&seen, &machine);
-    assert_eq!(steering.effect(1), None);
-}
-
-/// Regression: the window grew too slowly at the start of a file on a far disk. A reader that only waits needs one window to be judged.
-#[test]
-fn reader_that_only_waits_gets_a_large_window_after_one_window() {
-    for (wait_ns, decisions, expected) in [(970_000, 3, vec![2112]), (700_000, 4, vec![192]), (300_000, 6, vec![64])] {
-        let mut steering = Steering::new(&Limits::default());
-        steering.seen(&read(0, 4), &Machine::default());
-        let acts = sequential(&mut steering, 32, decisions - 1, |_| wait_ns);
-        assert_eq!(acts, [], "{wait_ns}");
-        let mut steering = Steering::new(&Limits::default());
-        steering.seen(&read(0, 4), &Machine::default());
-        let acts = sequential(&mut steering, 32, decisions, |_| wait_ns);
-        assert_eq!(windows(&acts), expected, "{wait_ns}");
-    }
-}
-
-/// Regression: polls of a reader that waited for fetched pages became rare. When the pages arrived, it used them before the next poll, and
-/// missed the pages after them.
-#[test]
-fn reader_that_waits_for_fetched_pages_is_polled_until_they_arrive() {
-    let mut steering = Steering::new(&Limits::default());
-    let device = DeviceDescription::ROTATING;
-    let machine = Machine { device, ..Machine::default() };
-    for seen in row(1, 50_000, -4, 4, 3) {
-        steering.seen(&seen, &machine);
-    }
-    let mut now_ns = 10_000;
-    let poll = |steering: &mut Steering, now_ns: &mut u64, page| {
-        *now_ns += steering.poll_after_ns(1).unwrap();
-        steering.progress(&Progress { open: 1, at_ns: *now_ns, page, waits: None }, &machine)
-    };
-    // It moves on, then it waits. Fetched: the pages of an access.
-    poll(&mut steering, &mut now_ns, 49_991);
-    let (begun_ns, planned_ns) = (now_ns, steering.poll_after_ns(1).unwrap());
-    while now_ns < begun_ns + 2 * device.access_ns {
-        poll(&mut steering, &mut now_ns, 49_991);
-        assert_eq!(steering.poll_after_ns(1), Some(planned_ns), "{now_ns}");
-    }
-    while now_ns < begun_ns + 1_000_000_000 {
-        poll(&mut steering, &mut now_ns, 49_991);
-    }
-    assert!(steering.poll_after_ns(1).unwrap() > 100_000_000);
-}
-
-/// Regression: a reader whose former runs ended where it goes on now, because the pages before are in the cache, became interleaved.
-#[test]
-fn reader_that_goes_on_at_the_ends_of_its_former_runs_stays_sequential() {
-    let machine = Machine { device: DeviceDescription::ROTATING, ..Machine::default() };
-    let mut steering = Steering::new(&Limits::default());
-    let mut at = 0;
-    // In the second pass the parts that were cached in the first one are missing, and the others are cached.
-    for first in [100, 1100, 100, 1100] {
-        for part in 0..6 {
-            for seen in pass(first + part * 2000, first + part * 2000 + 1000, 250, &mut at) {
-                let acts = carried_out(&mut steering, &machine, vec![seen]);
-                assert!(!acts.iter().any(|act| matches!(act, Act::Fetch { .. })), "{acts:?}");
-                assert_ne!(steering.class(1), Class::Interleaved, "{seen:?}");
-            }
-        }
-    }
 }
