@@ -202,6 +202,16 @@ fn pages_read_ahead_and_evicted_unread_are_wasted() {
     }
 }
 
+/// Regression: the number of the system call after an exception was compared with 32 and with 64 bits, and no wait of a fault was counted.
+#[test]
+fn waits_of_faults_are_counted() {
+    let Some(disk) = Disk::new() else { return };
+    let path = disk.file(16384);
+    let Some(Observed { counters, .. }) = observe(Detail::Decisions, FAULTS, &path, &[]) else { return };
+    // A request may end before its thread sleeps.
+    assert!(counters.waits >= 10 && counters.wait_ns > 0 && counters.locked < 10, "{counters:?}");
+}
+
 #[test]
 fn faults_have_their_page_and_mapping() {
     let Some(disk) = Disk::new() else { return };

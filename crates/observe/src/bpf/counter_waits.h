@@ -32,14 +32,16 @@ static __always_inline void begin_wait(struct task_struct *task, u64 now_ns)
 	struct thread_record *thread = bpf_map_lookup_elem(&threads, &tid);
 	/* The scheduler has counted the switch that it reports. */
 	struct pt_regs *regs = (void *)bpf_task_pt_regs(task);
+	/* After an exception the register has 64 bits set, a thread's record 32. */
+	u32 call = SYSCALL_NUMBER(regs);
 	bool is_after_decision = thread && thread->phase != NO_DECISION && thread->switches + 1 == switches_of(task) &&
-				 thread->call == SYSCALL_NUMBER(regs) && thread->called == called_descriptor(regs);
+				 thread->call == call && thread->called == called_descriptor(regs);
 	u64 open = is_after_decision ? thread->open : 0;
 	if (!is_after_decision && !(task->flags & PF_KTHREAD)) {
 		u32 descriptor = called_descriptor(regs);
 		if (descriptor != NO_DESCRIPTOR)
 			open = called_open(task, descriptor);
-		else if (SYSCALL_NUMBER(regs) == NO_CALL && thread && thread->is_fault)
+		else if (call == NO_CALL && thread && thread->is_fault)
 			open = thread->open;
 	}
 	if (!open || !record_of(open))
