@@ -261,7 +261,7 @@ mod tests {
         display
     }
 
-    /// Draws twice, as the interface does: the first time tells how many rows fit.
+    /// Draws twice, as the interface does: the first drawing finds the number of rows that fit.
     fn drawn(display: &mut Display, width: u16, height: u16) -> Vec<String> {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         for _ in 0..2 {
