@@ -195,8 +195,8 @@ fn waiting_reader_gets_a_larger_window_and_keeps_it_if_it_helps() {
     steering.seen(&read(0, 4), &Machine::default());
     // It waits for 60 % of the time with the classic window, and not at all with a larger one.
     let acts = sequential(&mut steering, 32, 100, |window| if window > 32 { 0 } else { 600_000 });
-    assert_eq!(windows(&acts), [160]);
-    assert_eq!((steering.class(1), steering.window(1)), (Class::Sequential, Some(160)));
+    assert_eq!(windows(&acts), [128]);
+    assert_eq!((steering.class(1), steering.window(1)), (Class::Sequential, Some(128)));
     let effect = steering.effect(1).unwrap();
     assert!(effect.before.wait_ns > 0 && effect.after.wait_ns_per_mib() < effect.before.wait_ns_per_mib());
 }
@@ -207,7 +207,7 @@ fn larger_window_without_an_effect_is_set_back_and_not_tried_again_soon() {
     steering.seen(&read(0, 4), &Machine::default());
     // The disk is the limit: the wait per page stays the same.
     let acts = sequential(&mut steering, 32, 1000, |window| window * 20_000);
-    assert_eq!(windows(&acts), [160, 0]);
+    assert_eq!(windows(&acts), [128, 0]);
     assert_eq!(steering.window(1), None);
 }
 
@@ -281,7 +281,7 @@ fn program_that_changes_the_window_itself_is_left_alone_from_then_on() {
     let mut steering = Steering::new(&Limits::default());
     steering.seen(&read(0, 4), &Machine::default());
     let acts = sequential(&mut steering, 32, 20, |window| if window > 32 { 0 } else { 600_000 });
-    assert_eq!(windows(&acts), [160]);
+    assert_eq!(windows(&acts), [128]);
     // POSIX_FADV_NORMAL of the program: the window of the disk again.
     let acts = steering.seen(&Seen { at_ns: 1 << 40, ..read(5000, 4) }, &Machine::default());
     assert_eq!((acts, steering.class(1), steering.window(1)), (vec![], Class::Advised, None));
@@ -404,10 +404,10 @@ fn pressure_shrinks_windows_at_once() {
     let mut steering = Steering::new(&Limits::default());
     steering.seen(&read(0, 4), &Machine::default());
     sequential(&mut steering, 32, 20, |window| if window > 32 { 0 } else { 600_000 });
-    assert_eq!(steering.window(1), Some(160));
+    assert_eq!(steering.window(1), Some(128));
     let machine = Machine { pressure: true, ..Machine::default() };
     let acts = steering.tick(60_000_000, &machine);
-    assert_eq!(windows(&acts), [80], "{acts:?}");
+    assert_eq!(windows(&acts), [64], "{acts:?}");
 }
 
 #[test]
@@ -432,7 +432,7 @@ fn window_is_set_back_after_useless_fetches_and_the_file_is_steered_again() {
     let machine = Machine::default();
     steering.seen(&read(0, 4), &machine);
     sequential(&mut steering, 32, 20, |window| if window > 32 { 0 } else { 600_000 });
-    assert_eq!(steering.window(1), Some(160));
+    assert_eq!(steering.window(1), Some(128));
     let mut acts = Vec::new();
     for part in 0..100u64 {
         for seen in row(1, 10_000 + part * 2000, -16, 16, 4) {

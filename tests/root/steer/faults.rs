@@ -14,7 +14,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 const CHECKED_FAULTS: &str = "m=mmap.mmap(f,0,prot=mmap.PROT_READ)
 step()
 crc=0
-for page in random.Random(1).sample(range(pages//64),20): crc=zlib.crc32(m[page*64*4096:page*64*4096+4096],crc)
+for page in random.Random(1).sample(range(pages//64),12): crc=zlib.crc32(m[page*64*4096:page*64*4096+4096],crc)
 step(crc)";
 
 /// Programs whose memory and descriptors other users may not touch.
@@ -119,7 +119,7 @@ for n,g in enumerate(opened):
     os.pread(g,4096,(n*1237%pages)*4096)
     if n%1000==0: os.posix_fadvise(g,0,0,os.POSIX_FADV_DONTNEED)
 m=mmap.mmap(f,0,prot=mmap.PROT_READ)
-for page in random.Random(1).sample(range(pages//64),20): m[page*64*4096]
+for page in random.Random(1).sample(range(pages//64),12): m[page*64*4096]
 step(len(opened))",
         other.display()
     )

@@ -135,10 +135,10 @@ pub struct Victim {
 const BEGIN: &str = "import ctypes,mmap,os,random,sys,time,zlib; f=os.open(sys.argv[1],os.O_RDONLY)
 pages=os.fstat(f).st_size//4096
 def step(text='x'): print(text,flush=True); sys.stdin.readline()\n";
-/// Faults in no order, far apart. After 20 single pages, on a slow disk, the window of a file that fits into memory would be set back.
+/// Faults in no order, far apart. After 10 single pages, on a slow disk, the window of a file that fits into memory would be set back.
 pub const FAULTS: &str = "m=mmap.mmap(f,0,prot=mmap.PROT_READ)
 step()
-for page in random.Random(1).sample(range(pages//64),20): m[page*64*4096]
+for page in random.Random(1).sample(range(pages//64),12): m[page*64*4096]
 step()";
 pub const SEQUENTIAL: &str = "step()
 while os.read(f,65536): pass

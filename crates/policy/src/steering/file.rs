@@ -246,8 +246,8 @@ impl OpenFile {
         let end = seen.page.saturating_add(wanted).min(seen.file_pages.max(seen.page.saturating_add(1)));
         let before = if seen.kind == Kind::Fault { seen.window_pages / 2 } else { 0 };
         let window_end = seen.start.saturating_add(seen.size);
-        let decision =
-            Decision { kind: seen.kind, page: seen.page.saturating_sub(before), end, start: seen.start, window_end };
+        let page = seen.page.saturating_sub(before);
+        let decision = Decision { kind: seen.kind, page, needed: seen.page, end, start: seen.start, window_end };
         let followed = self.streams.follow(&decision);
         self.thrashed_pages = self.thrashed_pages.saturating_add(u64::from(followed.is_evicted));
         // The pages before a fault are read, but not used.

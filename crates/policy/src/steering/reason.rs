@@ -83,14 +83,14 @@ pub enum Reason {
         /// Number of consecutive pages.
         pages: u64,
     },
-    /// Single pages were read for faults in no order, and the whole file may be in use.
+    /// Single pages were read for faults in no order, and the rest of the file may be in use.
     Dense {
         /// Number of these faults.
         faults: u64,
-        /// Their time, as a share of the time to read the file around its faults.
+        /// Their time, as a share of the time to read the rest of the file around its faults.
         share: f64,
-        /// Length of the file, pages.
-        file_pages: u64,
+        /// Pages of the file that were not read before.
+        rest: u64,
     },
     /// A pattern that the kernel does not know.
     Pattern {
@@ -185,9 +185,12 @@ impl fmt::Display for Reason {
             Reason::Consecutive { pages } => {
                 write!(f, "{} in sequence; window set back", count(pages, "page"))
             }
-            Reason::Dense { faults, share, file_pages } => {
-                let (faults, share, file) = (count(faults, "single page"), 100.0 * share, Size(file_pages));
-                write!(f, "{faults} cost {share:.0} % of reading the file of {file} around its faults; window set back")
+            Reason::Dense { faults, share, rest } => {
+                let (faults, share, rest) = (count(faults, "single page"), 100.0 * share, Size(rest));
+                write!(
+                    f,
+                    "{faults} cost {share:.0} % of reading the other {rest} of the file around faults; window set back"
+                )
             }
             Reason::Pattern { class, step, accesses, distance } => {
                 let step =
@@ -220,8 +223,8 @@ mod tests {
                 "reader waited 3 times in 4 MiB (50 % of its time); window 128 KiB → 512 KiB",
             ),
             (
-                Reason::Dense { faults: 77, share: 0.02, file_pages: 1 << 18 },
-                "77 single pages cost 2 % of reading the file of 1.0 GiB around its faults; window set back",
+                Reason::Dense { faults: 77, share: 0.01, rest: 1 << 18 },
+                "77 single pages cost 1 % of reading the other 1.0 GiB of the file around faults; window set back",
             ),
             (Reason::Evicted { pages: 1, from: 384, to: 192 }, "1 page evicted before use; window 1.5 MiB → 768 KiB"),
             (

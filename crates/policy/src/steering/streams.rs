@@ -188,6 +188,8 @@ pub(super) struct Followed {
 pub(super) struct Decision {
     pub kind: Kind,
     pub page: Page,
+    /// The first page that is needed: a fault reads pages before it.
+    pub needed: Page,
     /// The page after the last one that is requested.
     pub end: Page,
     /// The window before the decision: first page, and the page after its last one.
@@ -200,12 +202,12 @@ impl Streams {
     pub fn follow(&mut self, decision: &Decision) -> Followed {
         self.now += 1;
         self.note_window(decision);
-        let &Decision { kind, page, end, .. } = decision;
+        let &Decision { kind, page, needed, end, .. } = decision;
         let mut is_evicted = false;
         let (index, how, advanced) = if let Some(index) = self.forward(page, end) {
             let stream = &self.list[index];
             is_evicted =
-                kind != Kind::Marker && (stream.issued_first.max(stream.end)..stream.issued_end).contains(&page);
+                kind != Kind::Marker && (stream.issued_first.max(stream.end)..stream.issued_end).contains(&needed);
             (index, How::Forward, self.go_forward(index, end))
         } else if let Some((index, steps)) = self.stepped(page, kind) {
             (index, How::Step, self.go_on(index, page, end, steps))
@@ -413,7 +415,7 @@ mod tests {
     use super::*;
 
     fn miss(page: Page, wanted: u64, window: (Page, Page)) -> Decision {
-        Decision { kind: Kind::Miss, page, end: page + wanted, start: window.0, window_end: window.1 }
+        Decision { kind: Kind::Miss, page, needed: page, end: page + wanted, start: window.0, window_end: window.1 }
     }
 
     fn follow(streams: &mut Streams, list: &[(Page, u64)]) -> Vec<How> {

@@ -3,7 +3,7 @@
 use super::{Around, Jumps, OpenFile};
 use crate::steering::act::Act;
 use crate::steering::class::Class;
-use crate::steering::faults::{Change, LOSS_SHARE};
+use crate::steering::faults::{self, Change, LOSS_SHARE};
 use crate::steering::reason::Reason;
 use crate::steering::seen::{Kind, Limits, Machine, Seen};
 use crate::steering::window::Verdict;
@@ -128,7 +128,9 @@ impl OpenFile {
             return None;
         }
         let (from, baseline) = (self.setting.pages, self.setting.baseline);
-        let change = self.faults.fault(seen.page, baseline, seen.file_pages, around.machine);
+        let issued = seen.issued_pages.saturating_sub(seen.wasted_pages);
+        let open = faults::Around { baseline, window: seen.window_pages, file_pages: seen.file_pages, issued };
+        let change = self.faults.fault(seen.page, &open, around.machine);
         if self.faults.are_random() {
             self.class = Class::RandomMapped;
         }
@@ -138,9 +140,8 @@ impl OpenFile {
                 self.judge.restart();
                 self.set_window(to, Reason::RandomFaults { faults, pages: from, from, to })
             }
-            Change::Dense(faults) => {
-                let file_pages = seen.file_pages;
-                self.set_window(baseline, Reason::Dense { faults, share: LOSS_SHARE, file_pages })
+            Change::Dense { faults, rest } => {
+                self.set_window(baseline, Reason::Dense { faults, share: LOSS_SHARE, rest })
             }
             Change::Back(pages) => {
                 self.class = Class::Unknown;
