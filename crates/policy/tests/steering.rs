@@ -483,3 +483,24 @@ fn address_of_a_closed_file_is_used_by_another_one() {
     steering.seen(&Seen { file: 2, ..read(0, 4) }, &Machine::default());
     assert_eq!((steering.class(1), steering.files()), (Class::Unknown, 1));
 }
+
+/// The calls of a reader in no order, for each of which the kernel reads 16 pages.
+fn read_too_much(machine: &Machine) -> Vec<u64> {
+    let mut steering = Steering::new(&Limits::default());
+    let mut acts = Vec::new();
+    for number in 1..=130u64 {
+        let window_pages = steering.window(1).unwrap_or(32);
+        let seen = Seen { window_pages, issued_pages: 16 * number, at_ns: number, ..read(anywhere(number), 1) };
+        acts.extend(steering.seen(&seen, machine));
+    }
+    windows(&acts)
+}
+
+/// In a file that fits into memory the kernel reads more where its pages are cached already: they will be used.
+#[test]
+fn random_reads_of_a_file_larger_than_memory_get_a_small_window_if_the_kernel_reads_more() {
+    let small = Machine { available_pages: 1 << 16, ..Machine::default() };
+    assert_eq!(read_too_much(&small), [2]);
+    let large = Machine { available_pages: 1 << 19, ..Machine::default() };
+    assert_eq!(read_too_much(&large), []);
+}

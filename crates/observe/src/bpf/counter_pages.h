@@ -157,6 +157,13 @@ static __always_inline u64 issue_pages(u64 open, u64 inode, u64 first, u64 end)
 	return range.pages;
 }
 
+/* Whether nothing is known of pages of one block. */
+static __always_inline bool are_unknown(u64 inode, u64 first, u64 end)
+{
+	struct page_range range = { .inode = inode, .page = first };
+	return (end - 1) >> 6 == first >> 6 && !block_of(&range);
+}
+
 /* Marks issued pages as used; returns how many were not before. */
 static __always_inline u64 use_pages(u64 inode, u64 first, u64 end)
 {

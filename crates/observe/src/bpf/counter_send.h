@@ -2,7 +2,7 @@
 /*
  * Which decisions are sent, and their content.
  *
- *     decision ─▶ file large enough? ─▶ quiet, and of the pattern before? ─▶ within the budget of this open file? ─▶ event ─▶ wake the reader?
+ *     decision ─▶ within the budget of this open file? ─▶ file large enough? ─▶ quiet, and of the pattern before? ─▶ event ─▶ wake the reader?
  *
  * A program that reads at random decides tens of thousands of times a second. A few of its decisions show the pattern; all of them would
  * fill the ring buffer and take a processor. The counters, which every event has, count all of them.
@@ -47,6 +47,7 @@ struct decision {
 	u8 has_jumped;
 };
 
+/* What is left of the budget. */
 static __always_inline bool is_within_budget(struct open_record *record, struct decision *decision, u64 now_ns)
 {
 	if (now_ns - record->budget_ns > BUDGET_NS) {
@@ -54,23 +55,25 @@ static __always_inline bool is_within_budget(struct open_record *record, struct 
 		record->sent_jumps = 0;
 		record->sent_others = 0;
 	}
-	if (decision->has_jumped)
-		return record->sent_jumps++ < JUMPS_MOST;
-	return record->sent_others++ < OTHERS_MOST;
+	return decision->has_jumped ? record->sent_jumps < JUMPS_MOST : record->sent_others < OTHERS_MOST;
 }
 
 static __always_inline bool is_wanted(struct open_record *record, struct decision *decision, u64 now_ns)
 {
 	struct task_struct *task = (void *)bpf_get_current_task();
 	struct inode *inode = decision->inode;
-	if (!settings.sends || BPF_CORE_READ(inode, i_size) <= SMALL_BYTES ||
+	if (!settings.sends || !is_within_budget(record, decision, now_ns) || BPF_CORE_READ(inode, i_size) <= SMALL_BYTES ||
 	    BPF_CORE_READ(task, flags) & PF_KTHREAD)
 		return false;
 	u64 open = (u64)decision->open;
 	bool is_same = !decision->is_thrashed && decision->has_jumped == record->has_jumped;
 	if (is_same && bpf_map_lookup_elem(&quiet, &open))
 		return false;
-	return is_within_budget(record, decision, now_ns);
+	if (decision->has_jumped)
+		record->sent_jumps++;
+	else
+		record->sent_others++;
+	return true;
 }
 
 static __always_inline void fill_event(struct counter_event *event, struct open_record *record, struct decision *decision)

@@ -74,6 +74,12 @@ static __always_inline u64 cached_pages_of(struct inode *inode)
 	return BPF_CORE_READ(mapping, nrpages);
 }
 
+/* A state that is not in an open file of this inode: directories of ext4 are read from the device's page cache with their own. */
+static __always_inline bool is_of_open_file(struct file *open, struct inode *inode)
+{
+	return BPF_CORE_READ(open, f_mapping) == BPF_CORE_READ(inode, i_mapping);
+}
+
 /* The record of an open file. An address is reused: another inode, or a state in which nothing was read yet, is another open file. */
 static __always_inline struct open_record *find_record(struct decision *decision)
 {
@@ -81,7 +87,7 @@ static __always_inline struct open_record *find_record(struct decision *decision
 	bool is_fresh = decision->prev_pos == -1 && !decision->size && !decision->start;
 	if (record && record->inode == (u64)decision->inode && !(is_fresh && record->decisions))
 		return record;
-	return new_record((u64)decision->open, (u64)decision->inode);
+	return is_of_open_file(decision->open, decision->inode) ? new_record((u64)decision->open, (u64)decision->inode) : 0;
 }
 
 /* The pages that the reader has passed since the last decision were used. With observed accesses that is known for reads, but not for
@@ -173,12 +179,6 @@ static __always_inline void read_state(struct decision *decision, struct file_ra
 	decision->prev_pos = ra->prev_pos;
 }
 
-/* A state that is not in an open file of this inode: directories of ext4 are read from the device's page cache with their own. */
-static __always_inline bool is_of_open_file(struct file *open, struct inode *inode)
-{
-	return BPF_CORE_READ(open, f_mapping) == BPF_CORE_READ(inode, i_mapping);
-}
-
 static __always_inline int decided(u8 kind, struct inode *inode, u64 page, struct file_ra_state *ra, u64 wanted)
 {
 	if (is_own())
@@ -194,7 +194,7 @@ static __always_inline int decided(u8 kind, struct inode *inode, u64 page, struc
 		}
 	}
 	read_state(&decision, ra);
-	note(is_of_open_file(decision.open, inode) ? find_record(&decision) : 0, &decision, bpf_ktime_get_ns());
+	note(find_record(&decision), &decision, bpf_ktime_get_ns());
 	begin_decision(&decision);
 	return 0;
 }
@@ -211,12 +211,9 @@ static __always_inline struct thread_record *decided_around(struct inode *inode,
 		decision.page = fault->page;
 		fault->tid = 0;
 	}
-	struct open_record *record = 0;
-	if (is_of_open_file(decision.open, inode)) {
-		record = record_of((u64)decision.open);
-		if (!record || record->inode != (u64)inode)
-			record = new_record((u64)decision.open, (u64)inode);
-	}
+	struct open_record *record = record_of((u64)decision.open);
+	if (!record || record->inode != (u64)inode)
+		record = is_of_open_file(decision.open, inode) ? new_record((u64)decision.open, (u64)inode) : 0;
 	decision.start = record ? record->start : 0;
 	decision.size = record ? record->size : 0;
 	decision.async_size = record ? record->async_size : 0;
@@ -235,16 +232,18 @@ static __always_inline void issued(struct thread_record *thread, struct inode *i
 	if (settings.is_exact)
 		return;
 	struct open_record *record = record_of(thread->open);
-	u64 new = issue_pages(thread->open, thread->inode, first, end);
+	u64 from = thread->page > first ? thread->page : first;
+	u64 to = thread->page + thread->needed < end ? thread->page + thread->needed : end;
+	/* Pages that the access itself needs are used for sure. A reader in no order issues no others. */
+	bool is_needed = from == first && to == end && are_unknown(thread->inode, first, end);
+	u64 new = is_needed ? end - first : issue_pages(thread->open, thread->inode, first, end);
 	if (!thread->counted)
 		thread->cached = cached_pages_of(inode);
 	thread->counted += new;
 	count(record, COUNT_ISSUED, new);
-	u64 from = thread->page > first ? thread->page : first;
-	u64 to = thread->page + thread->needed < end ? thread->page + thread->needed : end;
 	if (from >= to)
 		return;
-	count(record, COUNT_USED, use_pages(thread->inode, from, to));
+	count(record, COUNT_USED, is_needed ? new : use_pages(thread->inode, from, to));
 	if (record && record->progress < to)
 		record->progress = to;
 }

@@ -93,7 +93,8 @@ impl OpenFile {
         self.set_window(to, Reason::Share { files, pages, from, to })
     }
 
-    /// A small window for calls in no order, if the kernel reads more than they use.
+    /// A small window for calls in no order, if the kernel reads more than they use. In a file that fits into memory, the kernel reads more where
+    /// the pages before a call are cached: there the reader comes by again.
     pub(super) fn over_read(&mut self, seen: &Seen, around: &Around) -> Option<Act> {
         self.jumps.decisions += 1;
         if self.jumps.decisions < JUDGED_DECISIONS {
@@ -113,7 +114,7 @@ impl OpenFile {
         let from = self.setting.pages;
         let run = (used / last.jumps).max(1);
         let to = run.saturating_mul(2).checked_next_power_of_two().unwrap_or(from).max(around.limits.min_window_pages);
-        if over_ns <= device.access_ns || to >= from {
+        if over_ns <= device.access_ns || to >= from || seen.file_pages < around.machine.available_pages {
             return None;
         }
         self.judge.restart();
