@@ -14,19 +14,18 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 /// Opens the file (argument 1) as `f`, with its size in pages, and the arguments after it.
 const BEGIN: &str = "import mmap,os,random,sys,time; f=os.open(sys.argv[1],os.O_RDONLY); pages=os.fstat(f).st_size//4096; \
                      rest=sys.argv[2:]\n";
+const END: &str = "\nprint('end',flush=True); sys.stdin.readline()";
 const SEQUENTIAL: &str = "while os.read(f,65536): pass";
 const BACKWARD: &str = "for page in range(pages-4,-1,-4): os.pread(f,16384,page*4096)";
 const HALF: &str = "for page in range(0,pages//2,16): os.pread(f,65536,page*4096)";
 /// Prints the touched pages. `closed`: no descriptor is left.
 const FAULTS: &str = "m=mmap.mmap(f,0,prot=mmap.PROT_READ); 'closed' in rest and os.closerange(3,256)
-for page in random.Random(1).sample(range(pages//64),40): m[page*64*4096]; print(page*64)
-sys.stdout.flush(); os._exit(0)";
+for page in random.Random(1).sample(range(pages//64),40): m[page*64*4096]; print(page*64)";
 /// Touches pages for at least 1.5 s. After four of them, its only descriptor comes back from a socket, where no table shows it.
 const HIDDEN: &str = "import socket; m=mmap.mmap(f,0,prot=mmap.PROT_READ); a,b=socket.socketpair()
 socket.send_fds(a,[b'x'],[f]); os.closerange(f,a.fileno())
 for n,page in enumerate(random.Random(1).sample(range(pages//64),100)):
-    m[page*64*4096]; n==3 and socket.recv_fds(b,1,1); time.sleep(0.015)
-sys.stdout.flush(); os._exit(0)";
+    m[page*64*4096]; n==3 and socket.recv_fds(b,1,1); time.sleep(0.015)";
 const MAPPED_SEQUENTIAL: &str = "m=mmap.mmap(f,0,prot=mmap.PROT_READ)
 for page in range(pages): m[page*4096]";
 const RANDOM: &str = "for page in random.Random(1).sample(range(pages),int(rest[0])): os.pread(f,4096,page*4096)";
@@ -77,12 +76,54 @@ fn evict(path: &Path) {
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
 }
 
-fn spawn(script: &str, path: &Path, arguments: &[&str]) -> (Child, BufReader<ChildStdout>) {
-    let mut command = Command::new("python3");
-    command.arg("-c").arg(format!("{BEGIN}{script}")).arg(path).args(arguments);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let output = BufReader::new(child.stdout.take().unwrap());
-    (child, output)
+/// A program that reads, and then waits: the kernel reuses the address of a closed file, and another process would take its counters over.
+struct Victim {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Victim {
+    fn start(script: &str, path: &Path, arguments: &[&str]) -> Victim {
+        let mut command = Command::new("python3");
+        command.arg("-c").arg(format!("{BEGIN}{script}{END}")).arg(path).args(arguments);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        Victim { child, output }
+    }
+
+    /// One that waits for a line before each read.
+    fn stepped(path: &Path) -> Victim {
+        let mut victim = Victim::start(STEPS, path, &[]);
+        victim.line();
+        victim
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        assert!(self.output.read_line(&mut line).unwrap() > 0);
+        line.trim().to_owned()
+    }
+
+    /// Lets it read the next 16 pages.
+    fn step(&mut self) {
+        writeln!(self.child.stdin.as_ref().unwrap()).unwrap();
+        self.line();
+    }
+
+    /// What it prints until it has read everything.
+    fn finish(&mut self) -> Vec<u64> {
+        std::iter::repeat_with(|| self.line())
+            .take_while(|line| line != "end")
+            .map(|line| line.parse().unwrap())
+            .collect()
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
 }
 
 /// What was observed of one file.
@@ -116,9 +157,8 @@ fn observe(detail: Detail, script: &str, path: &Path, arguments: &[&str]) -> Opt
     let inode = inode(path);
     let counters = start(detail)?;
     let mut events = counters.events().unwrap();
-    let (mut child, output) = spawn(script, path, arguments);
-    let printed = output.lines().map(|line| line.unwrap().parse().unwrap()).collect();
-    assert!(child.wait().unwrap().success());
+    let mut victim = Victim::start(script, path, arguments);
+    let printed = victim.finish();
     let mut taken = Vec::new();
     events.take(|event| taken.push(event.clone())).unwrap();
     assert_eq!(events.lost(), 0);
@@ -138,8 +178,7 @@ fn sequential_read_issues_and_uses_each_page_once() {
         assert_eq!((counters.wasted_pages, counters.thrashed_pages), (0, 0));
         // Windows of 32 pages.
         assert!((60..70).contains(&counters.markers), "{counters:?}");
-        // A request may end before its thread sleeps.
-        assert!((counters.waits == 0) == (counters.wait_ns == 0) && counters.locked <= counters.waits, "{counters:?}");
+        assert!(counters.waits >= 1 && counters.wait_ns > 0 && counters.locked <= counters.waits, "{counters:?}");
         let exact = detail == Detail::Hits;
         assert_eq!(counters.used_pages, exact.then_some(2048));
         assert_eq!(counters.hits.is_some_and(|hits| hits > 60), exact);
@@ -192,9 +231,8 @@ fn pages_read_ahead_and_evicted_unread_are_wasted() {
         evict(&path);
         let inode = inode(&path);
         let Some(counters) = start(detail) else { return };
-        let (mut child, output) = spawn(HALF, &path, &[]);
-        assert_eq!(output.lines().count(), 0);
-        assert!(child.wait().unwrap().success());
+        let mut victim = Victim::start(HALF, &path, &[]);
+        victim.finish();
         let before = counters_of(&counters, inode);
         assert!((1056..1100).contains(&before.issued_pages) && before.wasted_pages == 0, "{before:?}");
         evict(&path);
@@ -210,7 +248,7 @@ fn waits_of_faults_are_counted() {
     let path = disk.file(16384);
     let Some(Observed { counters, .. }) = observe(Detail::Decisions, FAULTS, &path, &[]) else { return };
     // A request may end before its thread sleeps.
-    assert!(counters.waits >= 1 && counters.wait_ns > 0 && counters.locked < counters.waits, "{counters:?}");
+    assert!(counters.waits >= 10 && counters.wait_ns > 0 && counters.locked < 10, "{counters:?}");
 }
 
 #[test]
@@ -257,8 +295,7 @@ fn decisions_are_taken_in_bounded_groups() {
     evict(&path);
     let Some(counters) = start(Detail::Decisions) else { return };
     let mut events = counters.events().unwrap();
-    let (mut child, _output) = spawn(FAULTS, &path, &[]);
-    assert!(child.wait().unwrap().success());
+    Victim::start(FAULTS, &path, &[]).finish();
     let mut groups = Vec::new();
     loop {
         let mut called = 0;
@@ -310,38 +347,6 @@ fn small_file_sends_nothing_and_is_counted() {
     assert_eq!((counters.misses, counters.issued_pages, events.len()), (1, 64, 0), "{counters:?}");
 }
 
-/// A program that waits for a line before each read, and its open file.
-struct Stepped {
-    child: Child,
-    output: BufReader<ChildStdout>,
-}
-
-impl Stepped {
-    fn new(path: &Path) -> Stepped {
-        let (child, output) = spawn(STEPS, path, &[]);
-        let mut stepped = Stepped { child, output };
-        stepped.await_step();
-        stepped
-    }
-
-    fn await_step(&mut self) {
-        assert!(self.output.read_line(&mut String::new()).unwrap() > 0);
-    }
-
-    /// Lets it read the next 16 pages.
-    fn step(&mut self) {
-        writeln!(self.child.stdin.as_ref().unwrap()).unwrap();
-        self.await_step();
-    }
-}
-
-impl Drop for Stepped {
-    fn drop(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
 #[test]
 fn page_evicted_before_it_is_read_thrashes() {
     let Some(disk) = Disk::new() else { return };
@@ -351,7 +356,7 @@ fn page_evicted_before_it_is_read_thrashes() {
         let inode = inode(&path);
         let Some(counters) = start(detail) else { return };
         let mut events = counters.events().unwrap();
-        let mut reader = Stepped::new(&path);
+        let mut reader = Victim::stepped(&path);
         reader.step();
         let first = counters_of(&counters, inode);
         assert_eq!((first.misses, first.issued_pages), (1, 32), "{first:?}");
@@ -381,7 +386,7 @@ fn quiet_file_sends_only_what_differs() {
         events.take(|event| pages.extend((event.inode == inode).then_some(event.page))).unwrap();
         pages
     };
-    let mut reader = Stepped::new(&path);
+    let mut reader = Victim::stepped(&path);
     reader.step();
     assert_eq!(taken(), [0]);
     let open = counters_of(&counters, inode).open;
@@ -461,9 +466,8 @@ fn ten_thousand_open_files_are_counted() {
     evict(&path);
     let inode = inode(&path);
     let Some(counters) = start(Detail::Decisions) else { return };
-    let (mut child, output) = spawn(MANY, &path, &[]);
-    let opened: usize = output.lines().next().unwrap().unwrap().parse().unwrap();
-    assert!(child.wait().unwrap().success());
+    let mut victim = Victim::start(MANY, &path, &[]);
+    let opened = usize::try_from(victim.finish()[0]).unwrap();
     let begin = std::time::Instant::now();
     let counted = counters.per_open().unwrap();
     let elapsed = begin.elapsed();
