@@ -117,7 +117,7 @@ impl Steering {
         self.files.iter().filter(|(_, file)| file.poll_after_ns().is_some()).map(|(open, _)| *open).collect()
     }
 
-    /// Shrinks windows under pressure, and ends quiet times; about once per second, and when pressure begins.
+    /// Shrinks windows under pressure and to equal parts, and ends quiet times; about once per second, and when pressure begins.
     pub fn tick(&mut self, now_ns: u64, machine: &Machine) -> Vec<Act> {
         self.now_ns = self.now_ns.max(now_ns);
         let mut opens: Vec<u64> = self.files.keys().copied().collect();
@@ -125,7 +125,7 @@ impl Steering {
         let (mut acts, mut claimed, mut claimants) = (Vec::new(), 0u64, 0);
         for open in opens {
             let Some(file) = self.files.get_mut(&open) else { continue };
-            acts.extend(file.tick(self.now_ns, &self.limits, machine));
+            acts.extend(file.tick(self.now_ns, (self.claimed_pages, self.claimants), &self.limits, machine));
             file.counted = file.claim(self.now_ns);
             claimed = claimed.saturating_add(file.counted.unwrap_or(0));
             claimants += u64::from(file.counted.is_some());

@@ -399,6 +399,25 @@ fn eight_hundred_streams_share_a_small_memory() {
     assert!(sum <= 16_384 / 4, "{sum}");
 }
 
+/// Regression: the first of many slow streams kept their windows until their next decision, and the kernel had given them all of it by then.
+#[test]
+fn slow_streams_get_their_part_before_their_next_decision() {
+    let mut steering = Steering::new(&Limits::default());
+    let machine = Machine { available_pages: 16_384, ..Machine::default() };
+    let mut acts = Vec::new();
+    for (round, page) in [(0, 0), (1, 1), (2, 4)] {
+        for open in 1..=200u64 {
+            let kind = if page == 0 { Kind::Miss } else { Kind::Marker };
+            let at_ns = round * 1_000_000_000 + open;
+            acts.extend(steering.seen(&Seen { kind, open, file: open, at_ns, ..read(page, 1) }, &machine));
+        }
+        // The memory of the machine is no reason to leave a control group's streams alone.
+        acts.extend(steering.tick((round + 1) * 1_000_000_000, &Machine::default()));
+    }
+    let set = |open| acts.iter().any(|act| matches!(act, Act::SetWindow { open: of, .. } if *of == open));
+    assert!((1..=200).all(set) && windows(&acts).iter().max() == Some(&16), "{acts:?}");
+}
+
 #[test]
 fn pressure_shrinks_windows_at_once() {
     let mut steering = Steering::new(&Limits::default());

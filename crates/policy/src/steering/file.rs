@@ -38,6 +38,12 @@ pub(super) struct Room {
     pub files: u64,
 }
 
+/// A window may be this multiple of an equal part, if the others leave room.
+const UNEQUAL: u64 = 2;
+/// If all claims are at most this part of the budget, a half, windows may differ by any factor. Beyond it a slow reader with a large window among many
+/// would find its pages evicted: the others read all of the memory in less time than it needs for its window.
+const LOW_SHARE: u64 = 2;
+
 impl Room {
     /// The part of each open file.
     fn part(&self) -> u64 {
@@ -46,7 +52,9 @@ impl Room {
 
     /// The pages that this open file may claim: what the others leave, and at least its part.
     fn own(&self) -> u64 {
-        self.budget_pages.saturating_sub(self.others_pages).max(self.part())
+        let left = self.budget_pages.saturating_sub(self.others_pages);
+        let low = (self.budget_pages / LOW_SHARE).saturating_sub(self.others_pages);
+        left.min(low.max(self.part().saturating_mul(UNEQUAL))).max(self.part())
     }
 }
 
@@ -112,6 +120,8 @@ pub(super) struct OpenFile {
     begun: Mark,
     /// The rate before the last act, unless there was no decision before it, and the counters at that time.
     acted: Option<(Option<Rate>, Mark)>,
+    /// The budget of all open files at its last decision: that of its control group.
+    budget_pages: u64,
     /// The claim that the sum over all open files contains.
     pub counted: Option<u64>,
     /// Its number in the order of use.
@@ -162,6 +172,7 @@ impl OpenFile {
     /// Handles a decision of the kernel.
     pub fn seen(&mut self, seen: &Seen, around: &Around) -> Vec<Act> {
         self.note(seen);
+        self.budget_pages = around.room.budget_pages;
         if !self.is_free(seen) {
             self.streams.forget_fetched();
             return self.wake().into_iter().collect();
@@ -177,7 +188,7 @@ impl OpenFile {
         }
         match self.class {
             Class::Sequential | Class::Interleaved | Class::Unknown => acts.extend(self.steer_window(seen, around)),
-            Class::OnceOnly => acts.extend(self.share(around)),
+            Class::OnceOnly => acts.extend(self.share(&around.room, around.limits)),
             _ => {}
         }
         match seen.mapping {

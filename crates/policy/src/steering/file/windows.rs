@@ -1,6 +1,6 @@
 //! The acts that set a window.
 
-use super::{Around, Jumps, OpenFile};
+use super::{Around, Jumps, OpenFile, Room};
 use crate::steering::act::Act;
 use crate::steering::class::Class;
 use crate::steering::faults::{self, Change, LOSS_SHARE};
@@ -49,7 +49,7 @@ impl OpenFile {
             let set = to.and_then(|to| self.set_window(to, Reason::Evicted { pages: evicted, from, to }));
             return set.into_iter().collect();
         }
-        if let Some(act) = self.share(around) {
+        if let Some(act) = self.share(&around.room, around.limits) {
             return vec![act];
         }
         if self.class == Class::Unknown {
@@ -75,16 +75,22 @@ impl OpenFile {
         if self.thrashed_pages > 0 || is_much { wasted.max(self.thrashed_pages) } else { 0 }
     }
 
+    /// Whether its window may be reduced to its part at any time.
+    fn can_share(&self, now_ns: u64) -> bool {
+        let streams = matches!(self.class, Class::Sequential | Class::Interleaved | Class::OnceOnly | Class::Unknown);
+        streams && !self.is_mapped && now_ns >= self.held_until_ns
+    }
+
     /// Reduces the window to the part of this open file, if all together claim too much.
-    pub(super) fn share(&mut self, around: &Around) -> Option<Act> {
-        let (from, room) = (self.setting.pages, &around.room);
+    pub(super) fn share(&mut self, room: &Room, limits: &Limits) -> Option<Act> {
+        let from = self.setting.pages;
         let streams = self.streams.forward_streams().max(1) as u64;
         let claimed = from.min(self.file_pages).saturating_mul(streams);
-        let part = room.part() / streams;
-        if claimed.saturating_add(room.others_pages) <= room.budget_pages || from <= part {
+        if claimed <= room.own() {
             return None;
         }
-        let to = (1u64 << part.max(1).ilog2()).max(around.limits.min_window_pages);
+        let part = room.part() / streams;
+        let to = (1u64 << part.max(1).ilog2()).max(limits.min_window_pages);
         if to >= from {
             return None;
         }
@@ -163,9 +169,15 @@ impl OpenFile {
         self.quiet_since_ns.take().map(|_| Act::Quiet { open: self.open, quiet: false })
     }
 
-    /// Reduces the window and the fetches under pressure, and ends quiet times.
-    pub fn tick(&mut self, now_ns: u64, limits: &Limits, machine: &Machine) -> Vec<Act> {
+    /// Reduces the window and the fetches under pressure and to its part, and ends quiet times. `claimed`: the sum and the number of all claims. A
+    /// slow reader decides rarely, and by then the kernel has given its stream the whole window.
+    pub fn tick(&mut self, now_ns: u64, claimed: (u64, u64), limits: &Limits, machine: &Machine) -> Vec<Act> {
         let mut acts = Vec::new();
+        if let Some(own) = self.counted.filter(|_| self.can_share(now_ns)) {
+            let others_pages = claimed.0.saturating_sub(own);
+            let room = Room { budget_pages: self.budget_pages, others_pages, files: claimed.1 };
+            acts.extend(self.share(&room, limits));
+        }
         if self.quiet_since_ns.is_some_and(|since_ns| now_ns.saturating_sub(since_ns) > QUIET_NS) {
             acts.extend(self.wake());
         }
