@@ -136,11 +136,18 @@ impl World for Kernel {
     }
 
     fn path(&mut self, target: &Target) -> Option<PathBuf> {
-        other_process::descriptor_path(target.pid, target.descriptor?)
+        match (target.descriptor, &target.mapping) {
+            (Some(descriptor), _) => other_process::descriptor_path(target.pid, descriptor),
+            (None, Some(mapping)) => other_process::mapping_path(target.pid, &mapping.addresses()),
+            (None, None) => None,
+        }
     }
 
     fn mount(&mut self, target: &Target) -> Option<Vec<u8>> {
-        let facts = other_process::descriptor_facts(target.pid, target.descriptor?)?;
+        let Some(descriptor) = target.descriptor else {
+            return mount_points::of_path(target.pid, &self.path(target)?);
+        };
+        let facts = other_process::descriptor_facts(target.pid, descriptor)?;
         self.mount_points.of(target.pid, facts.mount_id)
     }
 

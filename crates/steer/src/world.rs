@@ -6,7 +6,7 @@
 //! ```
 
 use crate::counts::reason;
-use ahead_model::DeviceNumber;
+use ahead_model::{DeviceNumber, PAGE_BYTES};
 use ahead_observe::OpenState;
 use ahead_policy::steering::Machine;
 use std::collections::HashMap;
@@ -37,6 +37,14 @@ pub(crate) struct Mapped {
     pub end_page: u64,
     /// Address of the first page.
     pub address: u64,
+}
+
+impl Mapped {
+    /// All its addresses.
+    pub fn addresses(&self) -> Range<u64> {
+        let bytes = self.end_page.saturating_sub(self.first_page).saturating_mul(PAGE_BYTES);
+        self.address..self.address.saturating_add(bytes)
+    }
 }
 
 /// What is known of a process.

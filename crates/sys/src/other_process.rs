@@ -120,6 +120,12 @@ pub fn descriptor_path(pid: u32, number: u32) -> Option<PathBuf> {
     fs::read_link(descriptor_link(pid, number)).ok()
 }
 
+/// The path that /proc shows for the file of a mapping, which has to begin and end at these addresses. `None`: there is none any more, or it is not
+/// permitted.
+pub fn mapping_path(pid: u32, addresses: &Range<u64>) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{pid}/map_files/{:x}-{:x}", addresses.start, addresses.end)).ok()
+}
+
 /// A descriptor, as `/proc/PID/fdinfo/N` has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DescriptorFacts {
@@ -223,6 +229,8 @@ mod tests {
         let mapping = crate::mapping::Mapping::new(&file, 16 * 4096).unwrap();
         let addresses = mapping.addresses();
         let range = addresses.start as u64..addresses.end as u64;
+        assert!(mapping_path(std::process::id(), &range).is_some());
+        assert_eq!(mapping_path(u32::MAX, &range), None);
         match own().will_need(&range) {
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
                 eprintln!("skipped: {error}");

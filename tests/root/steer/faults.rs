@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 /// As `FAULTS`, and prints a checksum of what was read.
@@ -318,16 +318,6 @@ fn sqlite_verifies_its_database_beside_steering() {
     eprintln!("windows: {}, fetches: {}", summary["windows_set"], summary["fetches"]);
 }
 
-/// Python under a name that no other process has, for rules that do not need a path.
-fn python_named(name: &str) -> (tempfile::TempDir, PathBuf) {
-    let home = tempfile::tempdir().unwrap();
-    let print = "import os,sys; print(os.path.realpath(sys.executable))";
-    let program = Command::new("python3").args(["-c", print]).output().unwrap();
-    let path = home.path().join(name);
-    std::os::unix::fs::symlink(String::from_utf8(program.stdout).unwrap().trim(), &path).unwrap();
-    (home, path)
-}
-
 /// Faults through a mapping whose descriptor was closed.
 const CLOSED: &str = "m=mmap.mmap(f,0,prot=mmap.PROT_READ); os.closerange(3,256)
 step()
@@ -338,16 +328,15 @@ step()";
 fn mapping_whose_descriptor_was_closed_is_reported() {
     let Some(disk) = Disk::new("ext4") else { return };
     let path = disk.quick_file();
-    let name = format!("closed-{}", std::process::id());
-    let (_home, python) = python_named(&name);
-    let Some(mut steering) = Steering::start(&format!("[[include]]\ncommand = '{name}'\n"), &[]) else { return };
-    let mut victim = Victim::start_as(&python, CLOSED, &path);
+    // Its path and mount are those of the mapping.
+    let Some(mut steering) = Steering::start(&format!("{}path = '**/quick'\n", disk.rules()), &[]) else { return };
+    let mut victim = Victim::start(CLOSED, &path);
     let pid = victim.pid();
     victim.go_on();
     let is_refusal = |entry: &Value| is_act(entry, pid, "none", "refused") && entry["class"] == "random mmap";
     let refused = steering.wait_for("a refusal", is_refusal);
     assert!(refused["reason"].as_str().unwrap().contains("no descriptor"), "{refused}");
-    assert!(refused["descriptor"].is_null(), "{refused}");
+    assert_eq!((refused["path"].as_str(), &refused["descriptor"]), (path.to_str(), &Value::Null), "{refused}");
     let (log, summary) = steering.stop();
     assert!(!log.iter().any(|entry| entry["pid"] == pid && entry["act"] == "window"), "{log:#?}");
     assert_eq!(log.iter().filter(|entry| is_refusal(entry)).count(), 1, "{log:#?}");

@@ -150,13 +150,8 @@ step(crc)";
 
 impl Victim {
     pub fn start(script: &str, path: &Path) -> Victim {
-        Victim::start_as(Path::new("python3"), script, path)
-    }
-
-    /// `program`: Python by another name.
-    pub fn start_as(program: &Path, script: &str, path: &Path) -> Victim {
         evict(path);
-        let mut command = Command::new(program);
+        let mut command = Command::new("python3");
         command.args(["-c", &format!("{BEGIN}{script}")]).arg(path);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());

@@ -3,6 +3,9 @@
 
 use ahead_sys::mounts::Table;
 use rustc_hash::FxHashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The mount tables are read again after this time: a number may have been reused. A table takes a tenth of a millisecond.
@@ -30,6 +33,13 @@ impl MountPoints {
     }
 }
 
+/// The mount point of a path in the table of a process: where only the path is known. `None`: the process has ended.
+pub(super) fn of_path(pid: u32, path: &Path) -> Option<Vec<u8>> {
+    let mounts = Table::of_process(pid).and_then(|mut table| table.read()).ok()?;
+    let points = mounts.into_iter().map(|mount| mount.mount_point);
+    points.filter(|point| path.starts_with(OsStr::from_bytes(point))).max_by_key(Vec::len)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -41,6 +51,9 @@ mod tests {
         for mount in &mounts {
             assert_eq!(points.of(std::process::id(), mount.id).as_ref(), Some(&mount.mount_point));
         }
+        let proc = of_path(std::process::id(), Path::new("/proc/self/maps"));
+        assert_eq!(proc.as_deref(), Some(&b"/proc"[..]));
+        assert_eq!(of_path(u32::MAX, Path::new("/")), None);
         assert_eq!(points.of(std::process::id(), u32::MAX), None);
         assert_eq!(MountPoints::default().of(u32::MAX, mounts[0].id), None);
     }

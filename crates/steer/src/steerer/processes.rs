@@ -64,13 +64,19 @@ impl Processes {
     }
 }
 
+/// Whether the process has another name than at its lookup: it executes another program. The name of a decision is that of its thread.
+fn is_renamed(event: &DecisionEvent, process: &Process) -> bool {
+    let name = event.comm.split(|byte| *byte == 0).next().unwrap_or_default();
+    event.tid == event.pid && name != process.comm.as_bytes()
+}
+
 impl<P: Policy> Steerer<P> {
     /// The name of the process of a decision, if it may be steered.
     pub(super) fn admitted_process(&mut self, world: &mut impl World, event: &DecisionEvent) -> Option<Rc<str>> {
         let now_ns = event.time_ns;
         if let Some(known) = self.processes.known.get_mut(&event.pid) {
             known.seen_ns = now_ns;
-            if now_ns < known.looked_up_ns + VALID_NS {
+            if now_ns < known.looked_up_ns + VALID_NS && !is_renamed(event, &known.process) {
                 return (!known.is_left_alone).then(|| known.process.comm.clone());
             }
         }

@@ -1,5 +1,7 @@
 //! The logic with a policy of scripted acts and a world that only remembers what it was asked.
 
+mod admission;
+
 use super::{Policy, Steerer};
 use crate::counts::reason;
 use crate::log::{LogEntry, LoggedAct, Outcome};
@@ -221,7 +223,7 @@ fn event(time_ns: u64) -> DecisionEvent {
         wait_ns: 0,
         issued_pages: 0,
         wasted_pages: 0,
-        comm: [0; 16],
+        comm: *b"reader\0\0\0\0\0\0\0\0\0\0",
     }
 }
 
@@ -373,33 +375,6 @@ fn process_that_may_not_be_touched_is_left_alone_once() {
     let other = DecisionEvent { open: OPEN + 1, ..event(901) };
     steerer.decide(&mut fake, &other);
     assert_eq!((steerer.tracked(), steerer.take_log().len()), (1, 1));
-}
-
-#[test]
-fn kernel_threads_and_excluded_commands_are_not_tracked() {
-    let (mut steerer, mut fake) = steerer("[[exclude]]\ncommand = 'read*'\n", vec![set(128)]);
-    steerer.decide(&mut fake, &event(900));
-    steerer.decide(&mut fake, &event(901));
-    let log = steerer.take_log();
-    assert_eq!((log.len(), log[0].reason.as_str()), (1, "excluded by the rule on line 1"));
-    // Another program in the process, after its lookup has become old.
-    fake.process.as_mut().unwrap().comm = "loop0".into();
-    fake.process.as_mut().unwrap().is_kernel_thread = true;
-    steerer.decide(&mut fake, &event(2_000_000_000));
-    assert_eq!(steerer.counts().refusals, [(reason::RULES, 1), (reason::KERNEL_THREAD, 1)].into());
-    fake.process = None;
-    steerer.decide(&mut fake, &event(9_000_000_000));
-    assert_eq!((steerer.tracked(), steerer.policy.seen.len()), (0, 0));
-}
-
-#[test]
-fn excluded_paths_are_logged_once_for_a_process() {
-    let (mut steerer, mut fake) = steerer("[[include]]\npath = '/home/**'\n", Vec::new());
-    steerer.decide(&mut fake, &event(900));
-    steerer.decide(&mut fake, &DecisionEvent { open: OPEN + 1, ..event(901) });
-    steerer.decide(&mut fake, &event(902));
-    assert_eq!((steerer.take_log().len(), steerer.counts().refusals[reason::RULES]), (1, 2));
-    assert!(steerer.policy.seen.is_empty());
 }
 
 #[test]
