@@ -27,7 +27,7 @@ fn program_that_another_one_executes_is_met_at_its_first_decision() {
     steerer.decide(&mut fake, &DecisionEvent { comm: *b"sh\0\0\0\0\0\0\0\0\0\0\0\0\0\0", ..event(900) });
     assert_eq!(steerer.tracked(), 0);
     fake.process.as_mut().unwrap().comm = "reader".into();
-    // Threads have names of their own.
+    // Threads have other names.
     steerer.decide(&mut fake, &DecisionEvent { tid: PID + 1, ..event(901) });
     assert_eq!(steerer.tracked(), 0);
     steerer.decide(&mut fake, &event(902));
