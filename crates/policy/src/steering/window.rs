@@ -33,12 +33,12 @@ const SURE_WAIT_SHARE: f64 = 0.9;
 const LEAST_WAITS: u64 = 2;
 /// After this number of windows without a reason for a change, measurement begins again.
 const FORGOTTEN_WINDOWS: u64 = 16;
-/// A larger window that did not help is not tried again for this time: 5 s, then twice as long each time. Waits vary, so the judgement may
+/// A larger window that did not help is not tried again for this time: 1 s, then twice as long each time. Waits vary, so the judgement may
 /// be wrong.
-const NO_GAIN_NS: u64 = 5_000_000_000;
+const NO_GAIN_NS: u64 = 1_000_000_000;
 /// The same after evictions and pressure: 30 s.
 const EVICTED_NS: u64 = 30_000_000_000;
-/// Largest number of doublings: 5 and 32 minutes.
+/// Largest number of doublings: 1 and 32 minutes.
 const MOST_HOLDS: u32 = 6;
 /// While memory is short the smallest window is 16 KiB.
 const LEAST_SHRUNK_PAGES: u64 = 4;
@@ -225,7 +225,7 @@ mod tests {
     fn ceiling_is_kept_longer_after_each_failure() {
         let mut judge = Judge::default();
         let mut from = 0;
-        for expected_s in [5, 10, 20] {
+        for expected_s in [1, 2, 4] {
             assert!(matches!(verdict(&mut judge, 32, from, 0.6), Some(Verdict::Grow { to: 128, .. })));
             assert!(matches!(verdict(&mut judge, 128, from, 0.6), Some(Verdict::Back { to: 32, .. })));
             assert_eq!((judge.held_until_ns - from) / (1000 * MS), expected_s);
