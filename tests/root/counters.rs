@@ -264,8 +264,11 @@ fn faults_have_their_page_and_mapping() {
         assert_eq!(counters.used_pages, (detail == Detail::Hits).then_some(40));
         assert_eq!(counters.hits, (detail == Detail::Hits).then_some(0));
         assert!(events.len() >= 16);
-        for (event, page) in events.iter().zip(&printed) {
-            assert_eq!((event.kind, event.page, event.wanted), (DecisionKind::Fault, *page, 1));
+        // In each tenth of a second 16 events are sent.
+        let mut pages = printed.iter();
+        for event in &events {
+            assert_eq!((event.kind, event.wanted), (DecisionKind::Fault, 1));
+            assert!(pages.any(|page| *page == event.page), "{event:?}");
             let mapping = event.mapping.unwrap();
             assert_eq!((mapping.first_page, mapping.end_page, mapping.advice), (0, 16384, MappingAdvice::Normal));
             assert_eq!(event.descriptor.is_none(), !arguments.is_empty());

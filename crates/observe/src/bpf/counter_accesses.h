@@ -123,6 +123,7 @@ static __always_inline int note_address(u64 address)
 		return 0;
 	fault->address = address;
 	fault->address_tid = bpf_get_current_pid_tgid();
+	fault->switches = switches_of((void *)bpf_get_current_task());
 	return 0;
 }
 
@@ -145,7 +146,8 @@ static __always_inline u64 faulted_page(u64 inode, u64 first, u64 end)
 	u32 key = 0, tid = bpf_get_current_pid_tgid();
 	struct fault *fault = bpf_map_lookup_elem(&faults, &key);
 	struct thread_record *thread = bpf_map_lookup_elem(&threads, &tid);
-	if (!fault || fault->address_tid != tid) {
+	/* After a wait the thread may be on a processor where it has faulted before. */
+	if (!fault || fault->address_tid != tid || fault->switches != switches_of((void *)bpf_get_current_task())) {
 		bool is_repeated = thread && thread->fault_inode == inode && thread->fault_page >= first && thread->fault_page < end;
 		return is_repeated ? thread->fault_page : first;
 	}

@@ -42,7 +42,8 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 struct fault {
 	u64 inode;
 	u64 page;
-	u64 address; /* in Hits mode */
+	u64 address; /* in Hits mode, with the thread's voluntary context switches before it */
+	u64 switches;
 	u32 tid;
 	u32 address_tid;
 };
