@@ -47,7 +47,7 @@ struct decision {
 	u8 has_jumped;
 };
 
-/* What is left of the budget. */
+/* Whether the budget has room. */
 static __always_inline bool is_within_budget(struct open_record *record, struct decision *decision, u64 now_ns)
 {
 	if (now_ns - record->budget_ns > BUDGET_NS) {
