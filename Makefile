@@ -1,14 +1,14 @@
 # What there is to do here: `make help`. The work is in scripts/, so that each step can also be run by itself.
 
 .PHONY: help install uninstall demo test soak test-again test-kernels test-restart bench bench-coldstart bench-boot bench-sim embedded deb
-.PHONY: bench-library bench-steer test-deb test-boot test-sanitizers lint dist guide fuzz install-lib
+.PHONY: bench-library bench-steer test-deb test-start test-boot test-sanitizers lint dist guide fuzz install-lib
 
 export PREFIX DESTDIR LIBDIR
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-install: ## Build and install both programs, the library for C, man pages and completions; PREFIX=/usr/local, DESTDIR= for packages
+install: ## Build and install ahead, ahead-lab, ahead-steer, the library for C, man pages, completions; PREFIX=/usr/local, DESTDIR= for packages
 	@scripts/install
 	@scripts/install-lib
 
@@ -22,13 +22,13 @@ uninstall: ## Remove what `make install` with the same PREFIX has installed
 embedded: ## Build ahead-replay, which only replays: one static file of at most 1.5 MB; another machine: scripts/embedded TARGET
 	@scripts/embedded
 
-deb: ## Build the Debian packages ahead and ahead-lab for amd64 into target/deb, and check them with lintian
+deb: ## Build the Debian packages ahead and ahead-lab for amd64 into target/deb (this installs nothing of ahead), and check them with lintian
 	@scripts/deb
 
-demo: ## Install what is missing, build, and show the main job on an emulated disk
+demo: ## Bring in what is missing, build, and show the main job on an emulated slow disk; sudo where root is needed
 	@scripts/demo.sh
 
-test: ## Install what is missing, check the style and run every test
+test: ## Bring in what is missing, check the style and run every test; as root with the privileged ones
 	@scripts/test
 
 soak: ## Properties, hostile input and kills on fresh seeds, for SOAK_SECONDS (3600); prints the seed of a failure
@@ -45,6 +45,9 @@ test-kernels: ## Record and replay under Debian's packaged kernels, in QEMU
 
 test-restart: ## Restart a Debian system in QEMU: what `ahead tune` keeps for LVM, RAID, btrfs, NFS, FUSE has to be there again
 	@scripts/kernels/restart
+
+test-start: ## Run the commands of README.md and docs/guide/first-start.md in clean Debian 12 and 13 trees, as a new user (root)
+	@scripts/start-test
 
 test-deb: ## Install, boot, upgrade and purge the Debian packages in Debian 12 and 13, in containers (root, minutes)
 	@scripts/deb-test
@@ -73,7 +76,7 @@ bench-sim: ## Measure how fast the simulator is
 lint: ## Formatting, clippy, generated files and results, plain words, licences of dependencies
 	@scripts/lint
 
-dist: ## Write man pages and completions into dist/, and the header of the library for C
+dist: ## Write the table of metrics, the header of the library for C and its man pages
 	@scripts/dist
 	@scripts/c-header
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Boots Debian trees on emulated disks, to the login prompt, without and with a replay: the table 1 of Opdenacker 2007.
 
-    run.py [--trees minbase,services] [--models hdd,emmc,cloud] [--rounds 10] [--results FILE]
+    run.py [--trees minbase,services] [--models hdd,emmc,cloud] [--rounds 10] [--only boots|compared] [--results FILE]
 
 Needs root, systemd-nspawn, debootstrap, and built programs: AHEAD (default target/release/ahead) and AHEAD_REPLAY (`make embedded`). With
 UREADAHEAD, the path of that program, it is measured, too. A tree is a Debian 12 with systemd and what trees.py adds (AHEAD_CACHE, default
 /var/cache/ahead). Its image is in memory (TMPDIR: elsewhere) and takes 0.5 to 1 GB. Its first five boots are recorded by the units of
 `ahead boot install`, as on any machine. Then each round boots it cold in every way, and once warm. Time is from the start of
-systemd-nspawn, and of a replay beside it, to "login:".
+systemd-nspawn, and of a replay beside it, to "login:". `compared`: the same boot as a command of `ahead record` and `ahead compare`.
 
 The results of one tree and disk replace the earlier ones in FILE (default bench/results/boot.json). table.py makes the document.
 """
@@ -27,6 +27,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
 import stamp  # noqa: E402
+from compared import compared  # noqa: E402
 from machine import Machine  # noqa: E402
 from trees import TREES, run, tree  # noqa: E402
 
@@ -175,7 +176,7 @@ def prepare(ahead, replay, cache, name, image, directory):
         run(ahead, "disk", "detach", disk)
 
 
-def measure(programs, cache, name, model, rounds):
+def measure(programs, cache, name, model, options):
     """One tree on one disk."""
     ahead, replay, _ = programs
     with contextlib.ExitStack() as stack:
@@ -187,21 +188,34 @@ def measure(programs, cache, name, model, rounds):
             for place in (memory, "/dev/shm", "/var/tmp"))
         prepare(ahead, replay, cache, name, image / "image", directory)
         machine = stack.enter_context(Machine(ahead, image / "image", directory, model))
-        bench = Bench(programs, home, machine)
-        bench.learn()
-        return {"disk": model, "ways": bench.measure(rounds), "simulated": bench.simulated("nvme")}
+        measured = {"disk": model}
+        if "compared" in options.only:
+            measured["compared"] = compared(ahead, machine, home, options.rounds)
+        if "boots" in options.only:
+            bench = Bench(programs, home, machine)
+            bench.learn()
+            measured |= {"ways": bench.measure(options.rounds), "simulated": bench.simulated("nvme")}
+        return measured
 
 
 def keep(path, name, disk):
-    """Adds the results, or replaces earlier ones of this tree and disk."""
+    """Adds the results, or replaces earlier ones of this tree, disk and kind."""
     results = json.loads(path.read_text()) if path.exists() else {}
-    results |= {"commit": stamp.commit(), "date": stamp.today(), "machine": stamp.machine(), "kernel": os.uname().release}
+    measured = {"commit": stamp.commit(), "date": stamp.today(), "machine": stamp.machine(), "kernel": os.uname().release}
+    if "compared" in disk:
+        disk["compared"] |= measured
+    if "ways" in disk or not results:
+        results |= measured
     trees = results.setdefault("trees", [])
     entry = next((entry for entry in trees if entry["tree"] == name), None)
     if entry is None:
         entry = {"tree": name, "disks": []}
         trees.append(entry)
-    entry["disks"] = [known for known in entry["disks"] if known["disk"] != disk["disk"]] + [disk]
+    known = next((known for known in entry["disks"] if known["disk"] == disk["disk"]), None)
+    if known is None:
+        entry["disks"].append(disk)
+    else:
+        known |= disk
     path.write_text(json.dumps(results, indent=1) + "\n")
 
 
@@ -217,6 +231,7 @@ def main():
     parser.add_argument("--trees", default=",".join(TREES))
     parser.add_argument("--models", default="hdd,emmc,cloud")
     parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--only", choices=["boots", "compared"], nargs="*", default=["boots", "compared"])
     parser.add_argument("--results", type=pathlib.Path, default=ROOT / "bench/results/boot.json")
     options = parser.parse_args()
     if os.geteuid() != 0:
@@ -231,7 +246,7 @@ def main():
     cache.mkdir(parents=True, exist_ok=True)
     for name in options.trees.split(","):
         for model in options.models.split(","):
-            keep(options.results, name, measure((ahead, replay, ureadahead), cache, name, model, options.rounds))
+            keep(options.results, name, measure((ahead, replay, ureadahead), cache, name, model, options))
 
 
 if __name__ == "__main__":

@@ -46,13 +46,32 @@ def simulated(tree, disk):
     return f"| {tree} | `{figures['disk']}` | {figures['waits_s']:.3f} | {figures['replay_s']:.3f} | {figures['requests']} |"
 
 
+COMPARED = """
+The boot as a command, which a user measures: `ahead record --cold --until-output login: --linger 40s`, then `ahead compare`; medians and the
+range of its runs. `ahead` is `ahead run`, with the loading of its program and its profile. `bench/boot/run.py --only compared`.
+
+| tree | disk | cold, s | ahead, s | change | warm, s | prefetched MiB | wasted MiB | measured |
+|---|---|---|---|---|---|---|---|---|"""
+
+
+def compared(tree, disk):
+    figures = disk["compared"]
+    medians = {way: statistics.median(figures[way]) for way in ("cold", "ahead", "warm")}
+    cold, ahead, warm = (f"{medians[way]:.2f} ({min(figures[way]):.2f} to {max(figures[way]):.2f})" for way in medians)
+    wasted = "" if figures["wasted_bytes"] is None else f"{figures['wasted_bytes'] / 2**20:.1f}"
+    return (f"| {tree} | `{disk['disk']}` | {cold} | {ahead} | {100 * (medians['ahead'] / medians['cold'] - 1):+.1f} % | {warm} "
+            f"| {figures['prefetched_bytes'] / 2**20:.1f} | {wasted} | {figures['date']}, {figures['commit']} |")
+
+
 def main():
     results = json.loads(pathlib.Path(sys.argv[1]).read_text())
-    table = [row for tree in results["trees"] for disk in tree["disks"] for row in rows(tree["tree"], disk)]
-    # The profile is that of a boot: it differs little between disks.
-    more = [simulated(tree["tree"], tree["disks"][-1]) for tree in results["trees"]]
+    disks = [(tree["tree"], disk) for tree in results["trees"] for disk in tree["disks"]]
+    table = [row for tree, disk in disks if "ways" in disk for row in rows(tree, disk)]
+    commands = [compared(tree, disk) for tree, disk in disks if "compared" in disk]
+    # The profile is that of a boot: it differs little between disks, and the last one counts.
+    more = list({tree: simulated(tree, disk) for tree, disk in disks if "simulated" in disk}.values())
     heading = stamp.heading("Boots", "make bench-boot", results["commit"], results["date"], results["machine"])
-    pathlib.Path(sys.argv[2]).write_text("\n".join([*heading, HEAD, *table, SIMULATED, *more, ""]))
+    pathlib.Path(sys.argv[2]).write_text("\n".join([*heading, HEAD, *table, COMPARED, *commands, SIMULATED, *more, ""]))
 
 
 main()

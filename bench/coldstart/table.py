@@ -39,7 +39,6 @@ dropped. Times include loading the list or profile, the head start, the prefetch
 | list | one `readahead()` for each whole file, in order of first use (BusyBox `readahead`) |
 | sorted | the same, sorted by device, first block and inode (Ubuntu `readahead-list`) |
 | ahead | `ahead run`: median (minimum–maximum) |
-| planned | the time that the plan was expected to take; –: the rule decided without a simulation |
 | bound | a lower bound for every schedule (docs/decisions/0079-bound.md); no schedule may reach it |
 | recovered | (cold − ahead) / (cold − bound); ✗: below the goal, and more than 10 ms above the bound |
 | wasted, bridged | shares of the prefetched bytes, from one more recorded run that is not timed |
@@ -47,7 +46,7 @@ dropped. Times include loading the list or profile, the head start, the prefetch
 | evicted | largest amount that the kernel evicted during one run cold / with `ahead` / warm |
 | best | `ahead` is faster than every other prefetcher |
 
-[Limitations](../limitations.md#cold-start) names the cause of each goal that is missed.
+[Missed goals](missed.md#cold-start) names the cause of each goal that is missed.
 """
 
 
@@ -99,13 +98,11 @@ def row(program, goal):
     own = result["ahead"]["median_s"]
     is_near = result["bound_s"] is not None and own <= result["bound_s"] + NEAR_S
     reached = is_near or result["recovered_share"] is not None and result["recovered_share"] >= goal
-    planned = result.get("planned_s")
     cells = [
         program["program"],
         f"{result['cold']['median_s']:.2f}",
         *[rival_time(rival) for rival in result["against"]],
         f"**{own:.2f}** ({result['ahead']['min_s']:.2f}–{result['ahead']['max_s']:.2f})",
-        "–" if planned is None else f"{planned:.2f}",
         f"{result['warm']['median_s']:.2f}",
         f"{result['bound_s']:.2f}" if result["bound_s"] is not None else "–",
         share(result["recovered_share"]) + ("" if reached else " ✗"),
@@ -137,11 +134,12 @@ def table(results):
     programs = results["programs"]
     goal = goal_of(results)
     names = [rival["name"] for rival in programs[0]["result"]["against"]]
-    head = ["program", "cold s", *[f"{name} s" for name in names], "ahead s", "planned s", "warm s", "bound s", "recovered",
+    head = ["program", "cold s", *[f"{name} s" for name in names], "ahead s", "warm s", "bound s", "recovered",
             "prefetched MiB", "wasted", "bridged", "device requests", "evicted MiB", "best"]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     lines += ["| " + " | ".join(row(program, goal)) + " |" for program in programs]
-    speedup = geometric_mean([program["result"]["speedup"] for program in programs])
+    speedups = [program["result"]["speedup"] for program in programs]
+    speedup = geometric_mean([speedup for speedup in speedups if speedup is not None])
     lost = sum(program["profile"]["lost_events"] for program in programs)
     first = programs[0]["result"]
     name = stem(results)

@@ -39,7 +39,7 @@ def compare(ahead, profile, runs, prepare, command):
     done = coldstart.run(ahead, "compare", "--json", "--no-reference", "-p", profile, "--runs", runs, *prepare, "--", *command,
                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     result = json.loads(done.stdout)
-    kept = {key: result[key] for key in ("bound_s", "bound_kind", "planned_s", "recovered_share")}
+    kept = {key: result[key] for key in ("bound_s", "recovered_share")}
     for kind in ("cold", "ahead", "warm"):
         kept[kind] = {key: result[kind][key] for key in ("median_s", "min_s", "max_s")}
         kept[kind]["requests"] = result[kind]["device"]["requests"]
@@ -129,18 +129,17 @@ def document(results):
              "## Programs", "",
              "Programs of bench/coldstart on the emulated disk `hdd`, ext4, window 128 KiB: recorded, packed, recorded again. Medians (lowest to",
              f"highest) of {results['runs']} rounds. Bound: that of each layout. Goal: at most {GOAL} times the bound of the packed layout.", "",
-             "| program | layout | cold, s | ahead, s | requests | planned, s | warm, s | bound, s | ahead / bound |",
-             "|---|---|---|---|---|---|---|---|---|"]
+             "| program | layout | cold, s | ahead, s | requests | warm, s | bound, s | ahead / bound |",
+             "|---|---|---|---|---|---|---|---|"]
     for row in results["programs"]:
         for layout in ("before", "after"):
             of = row[layout]
             ratio = of["ahead"]["median_s"] / of["bound_s"]
             missed = " ✗" if layout == "after" and ratio > GOAL else ""
-            planned = "–" if of["planned_s"] is None else f"{of['planned_s']:.2f}"
             lines.append(
                 f"| {row['program']} | {'as unpacked' if layout == 'before' else 'packed'} | {of['cold']['median_s']:.2f} "
                 f"| {of['ahead']['median_s']:.2f} ({of['ahead']['min_s']:.2f} to {of['ahead']['max_s']:.2f}) | {of['ahead']['requests']} "
-                f"| {planned} | {of['warm']['median_s']:.2f} | {of['bound_s']:.2f} | {ratio:.2f}{missed} |")
+                f"| {of['warm']['median_s']:.2f} | {of['bound_s']:.2f} | {ratio:.2f}{missed} |")
     return "\n".join([*lines, "", *(boot_lines(results["boots"]) if results.get("boots") else [])])
 
 

@@ -1,7 +1,7 @@
-//! Links `ahead` so that a cold start reads little of it. libelf, zlib and libgcc are linked statically where their archives are installed: a
-//! shared library costs three to four reads before the program runs. The functions that `ahead run` uses lie side by side, in the order of
-//! `functions.order` and `functions.ld`, which `bench/coldstart/order` writes. Names that are not in the program are ignored, so that an old list
-//! costs reads and nothing else.
+//! Links `ahead` so that a cold start reads little of it. libelf, zlib and libgcc are linked statically where their archives are installed and
+//! complete: a shared library costs three to four reads before the program runs. The functions that `ahead run` uses lie side by side, in the
+//! order of `functions.order` and `functions.ld`, which `bench/coldstart/order` writes. Names that are not in the program are ignored, so that
+//! an old list costs reads and nothing else.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,7 +23,7 @@ fn main() {
     for (name, library) in ARCHIVES {
         let link = out.join(library);
         let _ = fs::remove_file(&link);
-        if let Some(archive) = archive(name) {
+        if let Some(archive) = archive(name).filter(|archive| name != "libelf.a" || is_complete(&out, archive)) {
             std::os::unix::fs::symlink(archive, link).expect("the directory of this build is writable");
         }
     }
@@ -53,6 +53,19 @@ fn archive(library: &str) -> Option<PathBuf> {
     let printed = Command::new("cc").arg(format!("-print-file-name={library}")).output().ok()?.stdout;
     let path = PathBuf::from(String::from_utf8(printed).ok()?.trim());
     path.is_absolute().then(|| fs::canonicalize(path).ok()).flatten()
+}
+
+/// Whether a program with this archive and zlib links. The libelf.a of Debian 13 does not: it calls functions of a library of elfutils that no
+/// package has, and those of zstd. Then libelf is a shared library.
+fn is_complete(out: &Path, archive: &Path) -> bool {
+    let source = out.join("complete.c");
+    if fs::write(&source, "int main(void) { return 0; }\n").is_err() {
+        return false;
+    }
+    let mut trial = Command::new("cc");
+    trial.arg(&source).arg("-o").arg(out.join("complete")).arg("-Wl,--whole-archive").arg(archive);
+    trial.args(["-Wl,--no-whole-archive", "-lz"]);
+    trial.output().is_ok_and(|done| done.status.success())
 }
 
 /// Whether the linker accepts an argument (only lld knows an order of symbols), and the result runs: packed addresses need glibc 2.36.

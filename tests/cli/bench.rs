@@ -1,20 +1,10 @@
 //! `ahead bench` without privilege: help, usage errors, and jobs in the user's own directory.
 
 use crate::documents;
-use assert_cmd::Command;
-use predicates::prelude::*;
-use serde_json::Value;
-use std::path::Path;
+use ahead_tests::rig::prelude::*;
 
-fn ahead(arguments: &[&str]) -> Command {
-    let mut command = Command::cargo_bin("ahead").unwrap();
-    command.arg("bench").args(arguments);
-    command
-}
-
-/// A directory on a disk, where pages can be evicted: the directory for temporary files may be in memory.
-fn home() -> tempfile::TempDir {
-    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+fn bench(arguments: &[&str]) -> Program {
+    ahead(["bench"]).args(arguments)
 }
 
 fn names(directory: &Path) -> usize {
@@ -45,49 +35,41 @@ fn wrong_usage_is_status_2() {
         &["patterns", "--count", "7"],
         &["random", "--block", "5000B"],
     ] {
-        ahead(arguments).assert().code(2).stdout("");
+        bench(arguments).fails(2).out_is("");
     }
 }
 
 #[test]
 fn an_unknown_policy_is_reported_with_the_known_ones() {
-    let reason = predicate::str::contains("no policy is called \"linux-9\"")
-        .and(predicate::str::contains("linux-6.18"))
-        .and(predicate::str::contains("true-readahead(n, P)"))
-        .and(predicate::str::contains("kernel (its own read-ahead)"));
-    ahead(&["streams", "--policy", "linux-9"]).assert().code(2).stderr(reason);
-    ahead(&["mmapit", "--policy", "fixed(n)"]).assert().code(2).stderr(predicate::str::contains("--pages"));
+    let reason =
+        ["no policy is called \"linux-9\"", "linux-6.18", "true-readahead(n, P)", "kernel (its own read-ahead)"];
+    bench(&["streams", "--policy", "linux-9"]).fails(2).says_all(&reason);
+    bench(&["mmapit", "--policy", "fixed(n)"]).fails(2).says("--pages");
 }
 
 #[test]
 fn help_names_the_jobs() {
     let jobs = ["mmapit", "bonnie", "streams", "random", "patterns"];
-    let output = ahead(&["--help"]).assert().success().get_output().stdout.clone();
+    let output = bench(&["--help"]).ok().out_bytes;
     let help = String::from_utf8(output).unwrap();
     assert!(jobs.iter().all(|job| help.contains(job)), "{help}");
 }
 
 #[test]
 fn an_unwritable_or_full_directory_is_reported() {
-    ahead(&["streams", "--directory", "/no/such/directory"])
-        .assert()
-        .code(1)
-        .stderr(predicate::str::contains("/no/such"));
-    let home = home();
+    bench(&["streams", "--directory", "/no/such/directory"]).fails(1).says("/no/such");
+    let home = on_disk();
     let file = home.path().join("file");
     std::fs::write(&file, "").unwrap();
-    ahead(&["streams", "--directory", file.to_str().unwrap(), "--size", "1M"]).assert().code(1);
+    bench(&["streams", "--directory", file.to_str().unwrap(), "--size", "1M"]).fails(1);
     let place = home.path().to_str().unwrap();
-    ahead(&["streams", "--directory", place, "--size", "4T"])
-        .assert()
-        .code(1)
-        .stdout("")
-        .stderr(predicate::str::contains("are free; make them smaller").and(predicate::str::contains("--size")));
+    bench(&["streams", "--directory", place, "--size", "4T"])
+        .fails(1)
+        .out_is("")
+        .says("are free; make them smaller")
+        .says("--size");
     assert_eq!(names(home.path()), 1);
-    ahead(&["streams", "--directory", place, "--html", place])
-        .assert()
-        .code(1)
-        .stderr(predicate::str::contains("directory"));
+    bench(&["streams", "--directory", place, "--html", place]).fails(1).says("directory");
 }
 
 #[test]
@@ -98,10 +80,9 @@ fn files_in_memory_are_not_measured_as_cold() {
     }
     let home = tempfile::tempdir_in("/dev/shm").unwrap();
     let place = home.path().to_str().unwrap();
-    ahead(&["streams", "--directory", place, "--size", "1M", "--streams", "1"])
-        .assert()
-        .code(77)
-        .stderr(predicate::str::contains("choose a directory on a disk"));
+    bench(&["streams", "--directory", place, "--size", "1M", "--streams", "1"])
+        .fails(77)
+        .says("choose a directory on a disk");
     assert_eq!(names(home.path()), 0);
 }
 
@@ -109,11 +90,11 @@ fn files_in_memory_are_not_measured_as_cold() {
 #[test]
 fn generated_file_systems_are_not_supported() {
     for directory in ["/proc", "/sys"] {
-        ahead(&["random", "--directory", directory])
-            .assert()
-            .code(77)
-            .stdout("")
-            .stderr(predicate::str::contains("its file system has no disk").and(predicate::str::contains(directory)));
+        bench(&["random", "--directory", directory])
+            .fails(77)
+            .out_is("")
+            .says("its file system has no disk")
+            .says(directory);
     }
 }
 
@@ -124,31 +105,23 @@ fn missing_privilege_is_status_77() {
         eprintln!("skipped: root has the privilege (tests/root has this test with another user)");
         return;
     }
-    let home = home();
+    let home = on_disk();
     let place = home.path().to_str().unwrap();
-    ahead(&["streams", "--directory", place, "--pages", "8"])
-        .assert()
-        .code(77)
-        .stderr(predicate::str::contains("as root"));
-    ahead(&["streams", "--directory", "/", "--size", "1M"])
-        .assert()
-        .code(77)
-        .stderr(predicate::str::contains("may write"));
+    bench(&["streams", "--directory", place, "--pages", "8"]).fails(77).says("as root");
+    bench(&["streams", "--directory", "/", "--size", "1M"]).fails(77).says("write permission");
 }
 
 /// Direct reads have no window, so one run is enough.
 #[test]
 fn direct_reads_are_run_once_for_all_pages() {
-    let home = home();
+    let home = on_disk();
     let place = home.path().to_str().unwrap();
-    let run = ahead(&["mmapit", "--directory", place, "--size", "1M", "--runs", "1", "--json"])
-        .args(["--policy", "direct", "--policy", "fixed(n)", "--pages", "8,16"])
-        .assert();
-    if !run.get_output().status.success() {
-        eprintln!("skipped: the file system has no direct I/O, or keeps pages that should be evicted");
-        return;
+    let run = bench(&["mmapit", "--directory", place, "--size", "1M", "--runs", "1", "--json"]);
+    let run = run.args(["--policy", "direct", "--policy", "fixed(n)", "--pages", "8,16"]).done();
+    if !run.status.success() {
+        return eprintln!("skipped: the file system has no direct I/O, or keeps pages that should be evicted");
     }
-    let whole: Value = serde_json::from_slice(&run.get_output().stdout).unwrap();
+    let whole = run.json();
     let names: Vec<&str> =
         whole["rows"].as_array().unwrap().iter().map(|row| row["policy"].as_str().unwrap()).collect();
     assert_eq!(names.iter().filter(|name| **name == "direct").count(), 1, "{names:?}");
@@ -157,23 +130,17 @@ fn direct_reads_are_run_once_for_all_pages() {
 
 #[test]
 fn rows_are_json_with_every_key_and_nothing_is_left() {
-    let home = home();
+    let home = on_disk();
     let place = home.path().to_str().unwrap();
     let page = home.path().join("page.html");
     let policies = ["--policy", "kernel", "--policy", "true-readahead(n)"];
-    let output = ahead(&["mmapit", "--directory", place, "--size", "4M", "--runs", "2", "--json"])
-        .args(["--html", page.to_str().unwrap()])
-        .args(if ahead_sys::machine::is_root() { &policies[..] } else { &policies[2..] })
-        .args(["--pages", "16,64"])
-        .assert();
-    if !output.get_output().status.success()
-        && String::from_utf8_lossy(&output.get_output().stderr).contains("in memory")
-    {
-        eprintln!("skipped: the file system keeps pages that should be evicted");
-        return;
+    let run = bench(&["mmapit", "--directory", place, "--size", "4M", "--runs", "2", "--json", "--pages", "16,64"]);
+    let run = run.args(if ahead_sys::machine::is_root() { &policies[..] } else { &policies[2..] });
+    let done = run.arg("--html").arg(&page).done();
+    if !done.status.success() && done.err.contains("in memory") {
+        return eprintln!("skipped: the file system keeps pages that should be evicted");
     }
-    let output = output.success().get_output().stdout.clone();
-    let whole: Value = serde_json::from_slice(&output).unwrap();
+    let whole = done.success().json();
     documents::assert_documented(&["### ahead bench --json"], &whole);
     for key in ["machine", "kernel", "directory", "device", "read_ahead_kb", "traits", "rows"] {
         assert!(whole.get(key).is_some(), "{key}");
@@ -196,12 +163,12 @@ fn rows_are_json_with_every_key_and_nothing_is_left() {
 
 #[test]
 fn warm_run_has_no_waits() {
-    let home = home();
+    let home = on_disk();
     let place = home.path().to_str().unwrap();
     let warm = || {
         let options = ["streams", "--directory", place, "--size", "1M", "--streams", "2", "--runs", "1", "--warm"];
-        let run = ahead(&options).args(["--json", "--policy", "linux-6.18"]).assert();
-        let whole: Option<Value> = serde_json::from_slice(&run.get_output().stdout).ok();
+        let run = bench(&options).args(["--json", "--policy", "linux-6.18"]).done();
+        let whole: Option<Value> = serde_json::from_slice(&run.out_bytes).ok();
         whole.map(|whole| whole["rows"][0].clone())
     };
     // The kernel may reclaim pages between the two runs.
@@ -220,15 +187,12 @@ fn warm_run_has_no_waits() {
 /// Files stay open, also more than the shell's soft limit. Beyond the hard limit no file is created.
 #[test]
 fn too_many_files_are_reported_before_they_are_created() {
-    let home = home();
+    let home = on_disk();
     let bench = |limit: &str| {
-        let script =
-            format!("{limit} && exec \"$0\" bench streams --size 64K --streams 200 --runs 1 --directory \"$1\"");
-        let mut command = Command::new("bash");
-        command.args(["-c", &script]).arg(assert_cmd::cargo::cargo_bin("ahead")).arg(home.path());
-        command.assert()
+        let many = bench(&["streams", "--size", "64K", "--streams", "200", "--runs", "1", "--directory"]);
+        many.arg(home.path()).behind(["bash", "-c", &format!("{limit} && exec \"$@\""), "bash"]).done()
     };
-    bench("ulimit -n 150").code(77).stderr(predicate::str::contains("keeping 200 files open"));
+    bench("ulimit -n 150").code(77).says("keeping 200 files open");
     assert_eq!(names(home.path()), 0);
     bench("ulimit -Sn 150").success();
     assert_eq!(names(home.path()), 0);

@@ -1,69 +1,120 @@
 //! `ahead boot`: units in a tree, status, and the bad inputs. Boots themselves: `make bench-boot`.
 
 use crate::documents;
-use assert_cmd::Command;
-use serde_json::Value;
-use std::fs;
-use std::path::{Path, PathBuf};
-
-fn ahead(arguments: &[&str]) -> std::process::Output {
-    Command::cargo_bin("ahead").unwrap().args(arguments).output().unwrap()
-}
-
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
-
-/// All files and links below a directory.
-fn files(root: &Path) -> Vec<PathBuf> {
-    let (mut found, mut left) = (Vec::new(), vec![root.to_path_buf()]);
-    while let Some(directory) = left.pop() {
-        for entry in fs::read_dir(directory).unwrap().flatten() {
-            match entry.file_type().unwrap().is_dir() {
-                true => left.push(entry.path()),
-                false => found.push(entry.path()),
-            }
-        }
-    }
-    found
-}
+use ahead_tests::rig::prelude::*;
+use std::os::unix::fs::{chown, symlink};
 
 #[test]
 fn install_and_remove_leave_a_tree_as_it_was() {
     let home = tempfile::tempdir().unwrap();
     let root = home.path().to_str().unwrap();
-    let missing = ahead(&["boot", "install", "--root", root]);
-    if !is_root() {
-        assert_eq!(missing.status.code(), Some(77), "{missing:?}");
+    let missing = ahead(["boot", "install", "--root", root]).done();
+    if !ahead_sys::machine::is_root() {
+        missing.code(77);
         return;
     }
-    let message = String::from_utf8_lossy(&missing.stderr).into_owned();
-    assert!(
-        missing.status.code() == Some(1) && message.contains("/usr/bin/ahead: there is no such program"),
-        "{message}"
-    );
-    fs::create_dir_all(home.path().join("usr/bin")).unwrap();
-    fs::write(home.path().join("usr/bin/ahead"), "x").unwrap();
-    let before = files(home.path());
-    let installed = ahead(&["boot", "install", "--root", root, "--linger", "1500ms", "--stale", "25"]);
-    assert!(installed.status.success(), "{installed:?}");
+    missing.code(1).says("/usr/bin/ahead: there is no such program");
+    let home = tree();
+    let root = home.path().to_str().unwrap();
+    let before = files_below(home.path());
+    ahead(["boot", "install", "--root", root, "--linger", "1500ms", "--stale", "25"]).ok();
     let unit = |name: &str| fs::read_to_string(home.path().join("etc/systemd/system").join(name)).unwrap();
     assert!(unit("ahead-boot-done.timer").contains("\nOnActiveSec=1.5s\n"));
     assert!(unit("ahead-boot-done.service").contains(" boot done --stale 25\n"));
-    let refused = ahead(&["boot", "install", "--root", root, "--stale", "101"]);
-    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
-    assert_eq!(files(home.path()).len(), before.len() + 7);
-    assert!(ahead(&["boot", "remove", "--purge", "--root", root]).status.success());
-    assert_eq!(files(home.path()), before);
-    let again = ahead(&["boot", "remove", "--root", root]);
-    assert!(String::from_utf8_lossy(&again.stdout).starts_with("nothing is installed"), "{again:?}");
+    ahead(["boot", "install", "--root", root, "--stale", "101"]).fails(2);
+    assert_eq!(files_below(home.path()).len(), before.len() + 7);
+    ahead(["boot", "remove", "--purge", "--root", root]).ok();
+    assert_eq!(files_below(home.path()), before);
+    ahead(["boot", "remove", "--root", root]).done().prints("nothing is installed");
+}
+
+/// A tree with a program, in which only root may write, with any umask of this test.
+fn tree() -> tempfile::TempDir {
+    let home = tempfile::tempdir().unwrap();
+    fs::create_dir_all(home.path().join("usr/bin")).unwrap();
+    fs::write(home.path().join("usr/bin/ahead"), "x").unwrap();
+    for path in ["usr", "usr/bin", "usr/bin/ahead"] {
+        set_mode(home.path().join(path), 0o755);
+    }
+    home
+}
+
+/// Regression: with umask 0 units and the directory of recordings could be written by all users.
+#[test]
+fn modes_of_installed_files_do_not_depend_on_the_umask() {
+    let Some(()) = needs_root() else { return };
+    let mode = |path: &Path| fs::symlink_metadata(path).unwrap().mode() & 0o7777;
+    for umask in ["0", "077"] {
+        let home = tree();
+        ahead(["boot", "install", "--root"]).arg(home.path()).by_script(&format!("umask {umask}; exec \"$@\"")).ok();
+        for unit in files_below(&home.path().join("etc")).iter().filter(|path| !path.is_symlink()) {
+            assert_eq!(mode(unit), 0o644, "{} with umask {umask}", unit.display());
+        }
+        let units = "etc etc/systemd etc/systemd/system etc/systemd/system/sysinit.target.wants".split(' ');
+        for directory in units.chain(["var", "var/lib", "var/lib/ahead", "var/lib/ahead/boot"]) {
+            assert_eq!(mode(&home.path().join(directory)), 0o755, "{directory} with umask {umask}");
+        }
+    }
+}
+
+/// Regression: `boot install` made root run a program at each boot that a user could replace.
+#[test]
+fn program_that_a_user_can_replace_is_refused() {
+    let Some(()) = needs_root() else { return };
+    let home = tree();
+    let install = || ahead(["boot", "install", "--root", home.path().to_str().unwrap()]).done();
+    for path in ["usr/bin/ahead", "usr/bin", "usr"] {
+        let path = home.path().join(path);
+        chown(&path, Some(54_321), None).unwrap();
+        let parts = ["running /usr/bin/ahead at each boot as root", "belongs to user 54321", "chown root:"];
+        install().code(77).says_all(&parts);
+        chown(&path, Some(0), None).unwrap();
+        set_mode(&path, 0o777);
+        install().code(77);
+        set_mode(&path, 0o755);
+    }
+    assert!(!home.path().join("etc").exists(), "nothing half done");
+    install().success();
+}
+
+/// Regression: the first deleted and the second overwrote what a link in the tree leads to.
+#[test]
+fn install_and_purge_in_a_tree_leave_the_host_alone() {
+    let Some(()) = needs_root() else { return };
+    let (home, host) = (tree(), tempfile::tempdir().unwrap());
+    let root = home.path().to_str().unwrap();
+    fs::create_dir_all(home.path().join("etc/systemd/system")).unwrap();
+    fs::create_dir_all(home.path().join("var/lib")).unwrap();
+    for file in ["unit", "boot/kept"] {
+        fs::create_dir_all(host.path().join("boot")).unwrap();
+        fs::write(host.path().join(file), "of the host").unwrap();
+    }
+    let unit = "etc/systemd/system/ahead-boot-replay.service";
+    symlink(host.path().join("unit"), home.path().join(unit)).unwrap();
+    symlink(host.path(), home.path().join("var/lib/ahead")).unwrap();
+    ahead(["boot", "install", "--root", root]).ok();
+    assert_eq!(fs::read_to_string(host.path().join("unit")).unwrap(), "of the host");
+    ahead(["boot", "remove", "--purge", "--root", root]).ok();
+    assert_eq!(fs::read_to_string(host.path().join("boot/kept")).unwrap(), "of the host");
+}
+
+#[test]
+fn installation_in_a_tree_ends_with_the_step_that_its_initramfs_needs() {
+    let Some(()) = needs_root() else { return };
+    let home = tree();
+    let install = || ahead(["boot", "install", "--root", home.path().to_str().unwrap()]).done().out;
+    assert!(!install().contains("next: "));
+    for path in ["usr/sbin/update-initramfs", "usr/share/initramfs-tools/hooks/ahead"] {
+        fs::create_dir_all(home.path().join(path).parent().unwrap()).unwrap();
+        fs::write(home.path().join(path), "").unwrap();
+    }
+    let output = install();
+    assert!(output.contains("\nnext: sudo update-initramfs -u, in the system in "), "{output}");
 }
 
 #[test]
 fn every_key_of_the_status_is_documented() {
-    let status = ahead(&["boot", "status", "--json"]);
-    assert!(status.status.success(), "{status:?}");
-    let mut status: Value = serde_json::from_slice(&status.stdout).unwrap();
+    let mut status = ahead(["boot", "status", "--json"]).json();
     // Its keys are documented with `ahead replay --json`.
     status["account"].take();
     documents::assert_documented(&["### ahead boot status --json"], &status);
@@ -71,7 +122,5 @@ fn every_key_of_the_status_is_documented() {
 
 #[test]
 fn linger_without_readiness_is_a_mistake() {
-    let output = ahead(&["record", "--linger", "1s", "--", "true"]);
-    let message = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.code() == Some(2) && message.contains("--linger begins when the run is ready"), "{message}");
+    ahead(["record", "--linger", "1s", "--", "true"]).fails(2).says("--linger begins when the run is ready");
 }

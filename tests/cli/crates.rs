@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 const PURE: [&str; 8] = ["model", "policy", "device", "plan", "profile", "traces", "learn", "pack"];
 
 /// Maximum number of lines of the command lines of `ahead` and `ahead-lab` together: they parse, render and set exit statuses.
+/// The generator of man pages is a part.
 const MAX_COMMAND_LINES: usize = 6000;
 
 /// The same for `ahead-steer`, with its terminal interface.
@@ -95,4 +96,37 @@ fn lines_below(directory: &Path) -> usize {
             false => fs::read_to_string(&path).unwrap().lines().count(),
         })
         .sum()
+}
+
+/// Every source file of the programs and libraries, below a directory.
+fn sources(directory: &Path, into: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()) {
+        match entry.is_dir() {
+            true => sources(&entry, into),
+            false => into.extend(Some(entry).filter(|path| path.extension().is_some_and(|end| end == "rs"))),
+        }
+    }
+}
+
+/// Regression: messages named commands that need root without `sudo`.
+#[test]
+fn hints_of_commands_that_need_root_begin_with_sudo() {
+    let commands =
+        ["restore", "record", "boot install", "boot record", "disk detach", "disk create", "tune", "pack", "steer"];
+    // How a message introduces a command.
+    let before = ["run: ", "with: ", "or: ", "see: ", "start: ", "observed: ", "dead: ", "run `", "with `"];
+    let hints: Vec<String> =
+        before.iter().flat_map(|words| commands.map(|command| format!("{words}ahead {command}"))).collect();
+    let mut files = Vec::new();
+    for directory in packages("crates").into_values().chain(packages("lab").into_values()) {
+        sources(&directory.join("src"), &mut files);
+    }
+    assert!(files.len() > 100, "{}", files.len());
+    for path in files {
+        let text = fs::read_to_string(&path).unwrap();
+        let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        for line in code {
+            assert!(!hints.iter().any(|hint| line.contains(hint)), "{}: {line}", path.display());
+        }
+    }
 }

@@ -1,15 +1,11 @@
 //! Disk models of a user: an error is one line, before any change and without privilege.
 
-use std::path::Path;
-
 use ahead_device::Model;
-use assert_cmd::Command;
-use predicates::prelude::*;
+use ahead_tests::rig::prelude::*;
 
 /// Runs `ahead disk create` with the model in `file` and an image in `directory`.
-fn create_disk(directory: &Path, model: &Path) -> assert_cmd::assert::Assert {
-    let mut ahead = Command::cargo_bin("ahead").unwrap();
-    ahead.args(["disk", "create"]).arg(directory.join("image")).args(["--size", "64M", "--model"]).arg(model).assert()
+fn create_disk(directory: &Path, model: &Path) -> Done {
+    ahead(["disk", "create"]).arg(directory.join("image")).args(["--size", "64M", "--model"]).arg(model).done()
 }
 
 /// Writes `text` as a model, runs `ahead disk create` with it, and expects one error line that contains `message`.
@@ -17,8 +13,7 @@ fn assert_refused(text: &str, message: &str) {
     let directory = tempfile::tempdir().unwrap();
     let model = directory.path().join("model.toml");
     std::fs::write(&model, text).unwrap();
-    let one_line = predicate::str::contains(message).and(predicate::function(|text: &str| text.lines().count() == 1));
-    create_disk(directory.path(), &model).failure().code(1).stdout("").stderr(one_line);
+    create_disk(directory.path(), &model).code(1).out_is("").says(message).in_one_line();
     assert!(!directory.path().join("image").exists(), "a refused model leaves no image");
 }
 
@@ -49,10 +44,6 @@ fn a_large_or_special_model_file_is_not_read() {
     let missing = directory.path().join("missing.toml");
     // A name that is neither a model nor a file is wrong usage.
     for (model, status) in [(missing, 2), (directory.path().to_owned(), 1), (huge, 1), ("/dev/zero".into(), 1)] {
-        create_disk(directory.path(), &model)
-            .failure()
-            .code(status)
-            .stdout("")
-            .stderr(predicate::str::contains("TOML file"));
+        create_disk(directory.path(), &model).code(status).out_is("").says("TOML file");
     }
 }

@@ -1,14 +1,6 @@
 //! `ahead disk` without privilege: usage errors and missing permissions.
 
-use assert_cmd::Command;
-use predicates::prelude::*;
-use std::time::Duration;
-
-fn ahead(arguments: &[&str]) -> Command {
-    let mut command = Command::cargo_bin("ahead").unwrap();
-    command.args(arguments).timeout(Duration::from_secs(60));
-    command
-}
+use ahead_tests::rig::prelude::*;
 
 #[test]
 fn wrong_usage_is_status_2() {
@@ -24,32 +16,26 @@ fn wrong_usage_is_status_2() {
         &["disk", "detach", "x", "--all"],
         &["disk", "create", "x.img", "--size", "1G", "--model", "no-such-model"],
     ] {
-        ahead(arguments).assert().code(2).stdout("");
+        ahead(arguments).fails(2).out_is("");
     }
 }
 
 /// Regression: the status was 1.
 #[test]
 fn a_size_beyond_the_limit_is_wrong_usage() {
-    if !ahead_sys::machine::is_root() {
-        eprintln!("skipped: needs root");
-        return;
-    }
+    let Some(()) = needs_root() else { return };
     let home = tempfile::tempdir().unwrap();
     let image = home.path().join("x.img");
     for size in ["1B", "65T", "16777217B"] {
-        ahead(&["disk", "create", image.to_str().unwrap(), "--model", "hdd", "--size", size]).assert().code(2);
+        ahead(["disk", "create", image.to_str().unwrap(), "--model", "hdd", "--size", size]).fails(2);
     }
     assert!(!image.exists());
 }
 
 #[test]
 fn help_lists_the_models_and_hides_internal_commands() {
-    ahead(&["disk", "create", "--help"])
-        .assert()
-        .success()
-        .stdout(predicate::str::contains("hdd, ssd, nvme, emmc, cloud"));
-    ahead(&["disk", "--help"]).assert().success().stdout(predicate::str::contains("finish-after").not());
+    ahead(["disk", "create", "--help"]).ok().prints("hdd, ssd, nvme, emmc, cloud");
+    assert!(!ahead(["disk", "--help"]).text().contains("finish-after"));
 }
 
 #[test]
@@ -58,10 +44,10 @@ fn an_invalid_model_file_is_reported_with_its_line() {
     let model = home.path().join("my.toml");
     std::fs::write(&model, "kind = \"flash\"\nchannels = 0\n").unwrap();
     let image = home.path().join("x.img");
-    ahead(&["disk", "create", image.to_str().unwrap(), "--size", "16M", "--model", model.to_str().unwrap()])
-        .assert()
-        .code(1)
-        .stderr(predicate::str::contains("line 2").and(predicate::str::contains("channels")));
+    ahead(["disk", "create", image.to_str().unwrap(), "--size", "16M", "--model", model.to_str().unwrap()])
+        .fails(1)
+        .says("line 2")
+        .says("channels");
     assert!(!image.exists());
 }
 
@@ -73,9 +59,6 @@ fn missing_privilege_is_status_77() {
     }
     let home = tempfile::tempdir().unwrap();
     let image = home.path().join("x.img");
-    ahead(&["disk", "create", image.to_str().unwrap(), "--size", "16M", "--model", "hdd"])
-        .assert()
-        .code(77)
-        .stderr(predicate::str::contains("as root"));
+    ahead(["disk", "create", image.to_str().unwrap(), "--size", "16M", "--model", "hdd"]).fails(77).says("as root");
     assert!(!image.exists());
 }

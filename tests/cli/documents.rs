@@ -2,10 +2,7 @@
 
 use ahead::compare::{ColdState, DeviceReads, Measured, Report, RivalResult, Sample, Spread};
 use ahead::prefetch::{Account, DescriptionSource, DeviceDescription, Issued, Reason, Skipped, Source, UsedDevice};
-use assert_cmd::Command;
-use serde_json::Value;
-use std::fs;
-use std::path::{Path, PathBuf};
+use ahead_tests::rig::prelude::*;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
@@ -43,9 +40,7 @@ pub fn assert_documented(headings: &[&str], value: &Value) {
 }
 
 fn printed(arguments: &[&str], home: &Path) -> Value {
-    let mut command = Command::cargo_bin("ahead").unwrap();
-    let done = command.args(arguments).arg("--json").current_dir(home).assert().success();
-    serde_json::from_slice(&done.get_output().stdout).unwrap()
+    ahead(arguments).arg("--json").current_dir(home).json()
 }
 
 #[test]
@@ -56,7 +51,7 @@ fn every_key_of_sim_is_documented() {
         "policies = [\"none\"]\n[[workload]]\npattern = \"sequential\"\nfile_mb = 1\n",
     )
     .unwrap();
-    fs::copy(root().join("lab/conform/traces/6.18-ext4-16k-all.trace"), home.path().join("T")).unwrap();
+    fs::copy(root().join("lab/sim/traces/6.18-ext4-16k-all.trace"), home.path().join("T")).unwrap();
     ahead_profile::save(&crate::sim::profile(), &home.path().join("P.ahead")).unwrap();
     let run = "### ahead sim run --json";
     assert_documented(&[run], &printed(&["sim", "run", "S.toml"], home.path()));
@@ -72,12 +67,12 @@ fn every_key_of_sim_is_documented() {
 
 #[test]
 fn every_key_of_tune_without_a_measurement_is_documented() {
-    let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let home = on_disk();
     let options = ["tune", "--plan", "--access-time", "8ms", "--bandwidth", "100MB/s"];
     assert_documented(&["### ahead tune --json"], &printed(&options, home.path()));
     // Status 1: there is no rule. A directory in memory has no window, and prints nothing.
-    let checked = Command::cargo_bin("ahead").unwrap().args(["tune", "--check", "--json"]).arg(home.path()).output();
-    if let Ok(checked) = serde_json::from_slice(&checked.unwrap().stdout) {
+    let checked = ahead(["tune", "--check", "--json"]).arg(home.path()).done();
+    if let Ok(checked) = serde_json::from_slice(&checked.out_bytes) {
         assert_documented(&["### ahead tune --json"], &checked);
     }
 }
@@ -108,7 +103,8 @@ fn account_of_a_prefetch_has_no_keys_of_a_comparison() {
     let json = serde_json::to_string(&account).unwrap();
     let expected = r#"{"requests":1,"issued_bytes":4096,"metadata_bytes":0,"bridged_bytes":0,"large_folio_bytes":0,"#
         .to_owned()
-        + r#""already_resident_bytes":0,"residency_unknown_bytes":0,"lookups":0,"stale_files":0,"stale_bytes":0,"failed_bytes":0,"unreadable_bytes":0,"#
+        + r#""already_resident_bytes":0,"holes_bytes":0,"residency_unknown_bytes":0,"lookups":0,"stale_files":0,"stale_bytes":0,"failed_bytes":0,"#
+        + r#""unreadable_bytes":0,"#
         + r#""first_failure":null,"skipped":{},"looked_warm":false,"devices":[],"head_start_us":0,"submitted_us":0,"#
         + r#""arrived_us":null,"program_us":null}"#;
     assert_eq!(json, expected);
@@ -152,12 +148,10 @@ fn report(account: Account) -> Report {
         cold: measured.clone(),
         ahead: measured.clone(),
         warm: measured,
-        cold_state: ColdState { evicted: "data", kept_bytes: 0, unknown_bytes: 0 },
-        speedup: 1.0,
+        cold_state: ColdState::new("data", &[], 0),
+        speedup: None,
         bound_s: None,
         bound_by: None,
-        bound_kind: None,
-        planned_s: None,
         recovered_share: None,
         account,
         used_according_to: "the profile",
@@ -203,12 +197,11 @@ fn figures_of_the_account_keep_their_keys_in_a_comparison() {
 }
 
 /// The keys of `ahead compare --json`, except those of the command line.
-const KEYS_OF_A_COMPARISON: [&str; 31] = [
+const KEYS_OF_A_COMPARISON: [&str; 29] = [
     "against",
     "ahead",
     "beyond_rig",
     "bound_by",
-    "bound_kind",
     "bound_s",
     "bridged_bytes",
     "cold",
@@ -219,7 +212,6 @@ const KEYS_OF_A_COMPARISON: [&str; 31] = [
     "machine",
     "measured_unix_s",
     "model",
-    "planned_s",
     "prefetched_bytes",
     "program_status",
     "read_ahead_kb",

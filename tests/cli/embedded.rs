@@ -1,34 +1,27 @@
 //! The command line of `ahead-replay`, the program for small machines.
 
 use crate::fetch::{home, save, used};
-use assert_cmd::Command;
-use predicates::prelude::*;
-use std::fs;
+use ahead_tests::rig::prelude::*;
 
-fn ahead_replay(arguments: &[&str]) -> Command {
-    let mut command = Command::cargo_bin("ahead-replay").unwrap();
-    command.args(arguments);
-    command
+fn ahead_replay(arguments: &[&str]) -> Program {
+    program(built("ahead-replay")).args(arguments)
 }
 
 #[test]
 fn help_and_version_go_to_standard_output() {
-    let help =
-        predicate::str::contains("Usage: ahead-replay [OPTIONS] FILE").and(predicate::str::contains("--low-memory"));
-    ahead_replay(&["--help"]).assert().success().stdout(help).stderr("");
-    ahead_replay(&["-V"]).assert().success().stdout(predicate::str::starts_with("ahead-replay 0.")).stderr("");
+    let help = ["Usage: ahead-replay [OPTIONS] FILE", "--low-memory"];
+    ahead_replay(&["--help"]).ok().prints_all(&help).err_is("");
+    ahead_replay(&["-V"]).ok().prints("ahead-replay 0.").err_is("");
 }
 
 #[test]
 fn wrong_usage_is_one_line_and_status_2() {
-    let one_line = || predicate::function(|text: &str| text.lines().count() == 1);
     for (arguments, why) in [
         (&[][..], "no FILE is given"),
         (&["--record", "p.ahead"], "--record"),
         (&["--budget", "4096", "p.ahead"], "has no unit"),
     ] {
-        let said = predicate::str::starts_with("ahead-replay: ").and(predicate::str::contains(why)).and(one_line());
-        ahead_replay(arguments).assert().code(2).stdout("").stderr(said);
+        ahead_replay(arguments).fails(2).out_is("").says("ahead-replay: ").says(why).in_one_line();
     }
 }
 
@@ -36,11 +29,11 @@ fn wrong_usage_is_one_line_and_status_2() {
 fn unusable_profile_is_named_with_its_problem() {
     let (_guard, home) = home();
     let profile = home.join("p.ahead");
-    let named = |why: &'static str| predicate::str::contains("p.ahead").and(predicate::str::contains(why));
-    ahead_replay(&[]).arg(&profile).assert().code(1).stdout("").stderr(named("No such file"));
+
+    ahead_replay(&[]).arg(&profile).fails(1).out_is("").says("p.ahead").says("No such file");
     fs::write(&profile, "no profile").unwrap();
-    ahead_replay(&[]).arg(&profile).assert().code(1).stdout("").stderr(named("not an ahead profile"));
-    ahead_replay(&[]).arg(&home).assert().code(1).stdout("").stderr(predicate::str::contains("a directory"));
+    ahead_replay(&[]).arg(&profile).fails(1).out_is("").says("p.ahead").says("not an ahead profile");
+    ahead_replay(&[]).arg(&home).fails(1).out_is("").says("a directory");
 }
 
 /// The value of a figure; 0 if it has no line.
@@ -51,10 +44,10 @@ fn figure(account: &str, name: &str) -> u64 {
 
 /// The account of a list from standard input.
 fn account_of(arguments: &[&str], list: impl Into<Vec<u8>>) -> String {
-    let output = ahead_replay(arguments).write_stdin(list).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let output = ahead_replay(arguments).input(list).done();
+    let said = output.err;
     assert!(output.status.success() && said.is_empty(), "{said}");
-    String::from_utf8(output.stdout).unwrap()
+    output.out
 }
 
 #[test]
@@ -64,11 +57,11 @@ fn list_is_replayed_from_a_file_and_from_standard_input() {
     fs::write(&data, vec![1; 100_000]).unwrap();
     let text = format!("# exported\n{0}:0-4K\n{0}:64K-\n{0}-gone:0-8K\n{1}\n", data.display(), home.display());
     fs::write(&list, &text).unwrap();
-    let of_file = ahead_replay(&["--wait", "--low-memory"]).arg(&list).output().unwrap();
+    let of_file = ahead_replay(&["--wait", "--low-memory"]).arg(&list).done();
     let absolute = text.lines().skip(1).collect::<Vec<_>>().join("\n");
     let nul = absolute.replace('\n', "\0");
     for account in [
-        String::from_utf8(of_file.stdout).unwrap(),
+        of_file.out,
         account_of(&["-", "--wait"], text),
         account_of(&["-"], absolute),
         account_of(&["-0", "-", "--wait"], nul),
@@ -85,8 +78,8 @@ fn list_with_nul_bytes_is_replayed_from_a_file() {
     let list = home.join("list");
     fs::write(home.join("a\nb"), vec![1; 5000]).unwrap();
     fs::write(&list, "a\nb\0").unwrap();
-    let output = ahead_replay(&["--null"]).current_dir(&home).arg(&list).output().unwrap();
-    let account = String::from_utf8(output.stdout).unwrap();
+    let output = ahead_replay(&["--null"]).current_dir(&home).arg(&list).done();
+    let account = output.out;
     let fetched = figure(&account, "issued_bytes") + figure(&account, "already_resident_bytes");
     assert_eq!(fetched, 5000, "{account}");
 }
@@ -111,19 +104,19 @@ fn empty_list_and_list_without_files_have_an_account() {
 fn unusable_list_is_named_with_its_line() {
     let (_guard, home) = home();
     let list = home.join("boot.list");
-    let named = |why: &'static str| predicate::str::contains("boot.list: ").and(predicate::str::contains(why));
+
     fs::write(&list, "/a\n/b:8-8\n").unwrap();
-    ahead_replay(&[]).arg(&list).assert().code(1).stdout("").stderr(named("line 2: the range 8-8 is empty"));
+    ahead_replay(&[]).arg(&list).fails(1).out_is("").says("boot.list: ").says("line 2: the range 8-8 is empty");
     fs::write(&list, "/a\0/b").unwrap();
-    ahead_replay(&[]).arg(&list).assert().code(1).stdout("").stderr(named("line 1: the path contains a NUL byte"));
+    ahead_replay(&[]).arg(&list).fails(1).out_is("").says("boot.list: ").says("line 1: the path contains a NUL byte");
     // Only absolute paths and comments tell a list from a damaged profile.
     for other in ["a\n", "", "\n/a\n"] {
         fs::write(&list, other).unwrap();
-        ahead_replay(&[]).arg(&list).assert().code(1).stdout("").stderr(named("not an ahead profile"));
+        ahead_replay(&[]).arg(&list).fails(1).out_is("").says("boot.list: ").says("not an ahead profile");
     }
-    ahead_replay(&["-0"]).arg(&home).assert().code(1).stdout("").stderr(predicate::str::contains("not a regular file"));
-    let stdin = predicate::str::starts_with("ahead-replay: standard input: line 1: ");
-    ahead_replay(&["-"]).write_stdin("/a:5-5").assert().code(1).stdout("").stderr(stdin);
+    ahead_replay(&["-0"]).arg(&home).fails(1).out_is("").says("not a regular file");
+    let stdin = ahead_replay(&["-"]).input("/a:5-5").fails(1).out_is("");
+    stdin.says("ahead-replay: standard input: line 1: ");
 }
 
 #[test]
@@ -135,9 +128,7 @@ fn account_has_one_figure_per_line() {
     gone.path.extend(b"-gone");
     save(vec![used(&data), gone], &profile);
     for more in [&[][..], &["--low-memory", "--wait", "--priority", "idle", "--budget", "1G", "--deadline", "60s"]] {
-        let output = ahead_replay(more).arg(&profile).output().unwrap();
-        assert!(output.status.success() && output.stderr.is_empty());
-        let account = String::from_utf8(output.stdout).unwrap();
+        let account = ahead_replay(more).arg(&profile).ok().err_is("").out;
         let figure = |name: &str| -> u64 {
             let value = account.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
             value.unwrap_or_else(|| panic!("no {name} in {account}")).parse().unwrap()
@@ -156,11 +147,11 @@ fn paths_are_below_the_root() {
     let mut inside = used(&data);
     inside.path = b"/data".into();
     save(vec![inside], &profile);
-    let output = ahead_replay(&["--root"]).arg(&home).arg(&profile).output().unwrap();
-    let account = String::from_utf8(output.stdout).unwrap();
+    let output = ahead_replay(&["--root"]).arg(&home).arg(&profile).done();
+    let account = output.out;
     assert!(output.status.success() && account.contains("already_resident_bytes 100000\n"), "{account}");
-    let output = ahead_replay(&[]).arg(&profile).output().unwrap();
-    assert!(String::from_utf8(output.stdout).unwrap().contains("skipped_missing_bytes 100000\n"));
-    let said = predicate::str::contains("open the root directory").and(predicate::str::contains("p.ahead"));
-    ahead_replay(&["--root"]).arg(&profile).arg(&profile).assert().code(1).stdout("").stderr(said);
+    let output = ahead_replay(&[]).arg(&profile).done();
+    assert!(output.out.contains("skipped_missing_bytes 100000\n"));
+    let said = ["open the root directory", "p.ahead"];
+    ahead_replay(&["--root"]).arg(&profile).arg(&profile).fails(1).out_is("").says_all(&said);
 }

@@ -1,29 +1,12 @@
 //! `ahead run` never fails a program; `ahead replay` reads regular files only.
 
 use ahead_profile::{Extent, File, Profile};
-use assert_cmd::Command;
-use predicates::prelude::*;
-use serde_json::Value;
+use ahead_tests::rig::prelude::*;
 use std::ffi::OsStr;
-use std::fs;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-/// Each test takes less than a second. The limit ends a test that hangs on a FIFO.
-const LONGEST: Duration = Duration::from_secs(60);
-
-pub(crate) fn ahead(arguments: &[&str]) -> Command {
-    let mut command = Command::cargo_bin("ahead").unwrap();
-    command.args(arguments).timeout(LONGEST);
-    command
-}
 
 pub(crate) fn home() -> (tempfile::TempDir, PathBuf) {
-    // The target directory: /tmp may be a tmpfs, which has no block device.
-    let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let path = fs::canonicalize(home.path()).unwrap();
+    let home = on_disk();
+    let path = home.path().to_owned();
     (home, path)
 }
 
@@ -50,9 +33,7 @@ pub(crate) fn save(files: Vec<File>, path: &Path) {
 fn replay(files: Vec<File>) -> Value {
     let profile = tempfile::NamedTempFile::new().unwrap();
     save(files, profile.path());
-    let output = ahead(&["replay", "--wait", "--json"]).arg(profile.path()).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
+    ahead(["replay", "--wait", "--json"]).arg(profile.path()).json()
 }
 
 #[test]
@@ -61,22 +42,18 @@ fn run_passes_on_status_and_output_with_and_without_a_profile() {
     let (profile, data) = (home.join("p.ahead"), home.join("data"));
     fs::write(&data, vec![1; 100_000]).unwrap();
     save(vec![used(&data)], &profile);
-    ahead(&["run", "-p"])
+    ahead(["run", "-p"])
         .arg(&profile)
         .args(["--", "sh", "-c", "echo out; echo err >&2; exit 7"])
-        .assert()
-        .code(7)
-        .stdout("out\n")
-        .stderr("err\n");
+        .fails(7)
+        .out_is("out\n")
+        .err_is("err\n");
     fs::write(&profile, "no profile").unwrap();
-    let line = || {
-        let one_line = predicate::function(|text: &str| text.lines().count() == 1);
-        predicate::str::contains("ahead: runs without a profile").and(one_line)
-    };
-    ahead(&["run", "-p"]).arg(&profile).args(["--", "sh", "-c", "exit 3"]).assert().code(3).stderr(line());
-    ahead(&["run", "--", "true"]).env("XDG_STATE_HOME", &home).assert().success().stderr(line());
-    let named = predicate::str::contains("ahead record --cold -- true");
-    ahead(&["run", "--", "true"]).env("XDG_STATE_HOME", &home).assert().success().stderr(named);
+    let line = "ahead: runs without a profile";
+    ahead(["run", "-p"]).arg(&profile).args(["--", "sh", "-c", "exit 3"]).fails(3).says(line).in_one_line();
+    ahead(["run", "--", "true"]).env("XDG_STATE_HOME", &home).ok().says(line).in_one_line();
+    let named = ["ahead record --cold -- true"];
+    ahead(["run", "--", "true"]).env("XDG_STATE_HOME", &home).ok().says_all(&named);
 }
 
 #[test]
@@ -86,11 +63,8 @@ fn verbose_run_prints_a_one_line_account() {
     fs::write(&data, vec![1; 100_000]).unwrap();
     save(vec![used(&data)], &profile);
     let run = |options: &[&str]| {
-        let mut run = ahead(&["run", "-p"]);
-        run.arg(&profile).args(options).args(["--", "sh", "-c", "echo out; exit 7"]);
-        let output = run.output().unwrap();
-        assert_eq!((output.status.code(), &output.stdout[..]), (Some(7), &b"out\n"[..]));
-        String::from_utf8(output.stderr).unwrap()
+        let run = ahead(["run", "-p"]).arg(&profile).args(options);
+        run.args(["--", "sh", "-c", "echo out; exit 7"]).fails(7).out_is("out\n").err
     };
     let stderr = run(&["-v"]);
     assert!(stderr.starts_with("ahead: prefetched ") && stderr.lines().count() == 1, "{stderr}");
@@ -107,22 +81,20 @@ fn verbose_run_prints_a_one_line_account() {
 fn a_program_that_cannot_be_started_has_the_shells_status() {
     let profile = tempfile::NamedTempFile::new().unwrap();
     save(Vec::new(), profile.path());
-    let run = |program: &str| ahead(&["run", "-p"]).arg(profile.path()).args(["--", program]).assert();
-    run("no-such-program-here").code(127).stderr(predicate::str::contains("not found"));
+    let run = |program: &str| ahead(["run", "-p"]).arg(profile.path()).args(["--", program]).done();
+    run("no-such-program-here").code(127).says("not found");
     // Regression: without a profile the advice to record one came first.
-    let missing =
-        ahead(&["run", "--", "no-such-program-here"]).assert().code(127).stdout("").get_output().stderr.clone();
-    let message = String::from_utf8(missing).unwrap();
-    assert!(message.contains("no-such-program-here: not found") && message.lines().count() == 1, "{message}");
+    let missing = ahead(["run", "--", "no-such-program-here"]).fails(127).out_is("");
+    missing.says("no-such-program-here: not found").in_one_line();
     // The account is written nevertheless.
     let directory = tempfile::tempdir().unwrap();
     let account = directory.path().join("account");
-    let mut asked = ahead(&["run", "--account"]);
-    asked.arg(&account).arg("-p").arg(profile.path()).args(["--", "no-such-program-here"]).assert().code(127);
+    let asked = ahead(["run", "--account"]);
+    asked.arg(&account).arg("-p").arg(profile.path()).args(["--", "no-such-program-here"]).fails(127);
     assert!(account.is_file());
     run("/").code(126);
-    run("false").code(1).stderr("");
-    ahead(&["run"]).assert().code(2);
+    run("false").code(1).err_is("");
+    ahead(["run"]).fails(2);
 }
 
 /// Regression: signals that a program may survive (SIGUSR1) ended `ahead run`, and the program continued without them.
@@ -134,21 +106,9 @@ fn a_signal_to_run_reaches_the_program() {
     // The last is a real-time signal.
     for signal in ["TERM", "USR1", "USR2", "ALRM", "40"] {
         let program = format!("trap 'echo caught; exit 5' {signal}; echo ready; while :; do sleep 0.01; done");
-        let mut running = std::process::Command::new(assert_cmd::cargo::cargo_bin("ahead"))
-            .args(["run", "-p"])
-            .arg(&profile)
-            .args(["--", "sh", "-c", &program])
-            .stdout(std::process::Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut output = std::io::BufReader::new(running.stdout.take().unwrap());
-        let mut line = String::new();
-        std::io::BufRead::read_line(&mut output, &mut line).unwrap();
-        assert_eq!(line, "ready\n");
-        std::process::Command::new("kill").args(["-s", signal, &running.id().to_string()]).status().unwrap();
-        line.clear();
-        std::io::Read::read_to_string(&mut output, &mut line).unwrap();
-        assert_eq!((line.as_str(), running.wait().unwrap().code()), ("caught\n", Some(5)), "{signal}");
+        let mut running = ahead(["run", "-p"]).arg(&profile).args(["--", "sh", "-c", &program]).start();
+        assert_eq!(running.line(), "ready");
+        running.end_by(signal).code(5).out_is("ready\ncaught\n");
     }
 }
 
@@ -158,14 +118,14 @@ fn run_writes_its_account() {
     let (profile, data, account) = (home.join("p.ahead"), home.join("data"), home.join("account.json"));
     fs::write(&data, vec![1; 100_000]).unwrap();
     save(vec![used(&data)], &profile);
-    ahead(&["run", "-p"]).arg(&profile).arg("--account").arg(&account).args(["--", "true"]).assert().success();
+    ahead(["run", "-p"]).arg(&profile).arg("--account").arg(&account).args(["--", "true"]).ok();
     let account: Value = serde_json::from_slice(&fs::read(&account).unwrap()).unwrap();
     let accounted = ["issued_bytes", "already_resident_bytes"].map(|key| account[key].as_u64().unwrap());
     let cancelled = account["skipped"]["cancelled"]["bytes"].as_u64().unwrap_or(0);
     assert_eq!(accounted.iter().sum::<u64>() + cancelled, 100_000, "{account}");
 }
 
-/// The account has the expected time, where a plan was simulated, and beside it the time that the program took.
+/// The account has the time that the program took.
 #[test]
 fn account_has_the_time_of_the_program_and_null_without_one() {
     let (_guard, home) = home();
@@ -173,8 +133,8 @@ fn account_has_the_time_of_the_program_and_null_without_one() {
     fs::write(&data, vec![1; 100_000]).unwrap();
     save(vec![used(&data)], &profile);
     let program_us = |place: &str, program: &[&str]| {
-        let output = ahead(&["run", "--account", place, "-p"]).arg(&profile).arg("--").args(program).output().unwrap();
-        let text = if place == "/dev/stdout" { output.stdout } else { fs::read(place).unwrap() };
+        let output = ahead(["run", "--account", place, "-p"]).arg(&profile).arg("--").args(program).done();
+        let text = if place == "/dev/stdout" { output.out_bytes } else { fs::read(place).unwrap() };
         serde_json::from_slice::<Value>(&text).unwrap()["program_us"].as_u64()
     };
     let place = account.to_str().unwrap();
@@ -183,8 +143,7 @@ fn account_has_the_time_of_the_program_and_null_without_one() {
         assert!(took_us.is_some_and(|us| (300_000..60_000_000).contains(&us)), "{place}: {took_us:?}");
     }
     assert_eq!(program_us(place, &["no-such-program-here"]), None);
-    let output = ahead(&["replay", "--json"]).arg(&profile).output().unwrap();
-    assert!(serde_json::from_slice::<Value>(&output.stdout).unwrap()["program_us"].is_null());
+    assert!(ahead(["replay", "--json"]).arg(&profile).done().json()["program_us"].is_null());
 }
 
 /// The fetching process has no descriptors of `ahead run`: `ahead run` itself writes to its own descriptors.
@@ -194,17 +153,13 @@ fn the_account_may_go_to_an_open_descriptor() {
     let (profile, data) = (home.join("p.ahead"), home.join("data"));
     fs::write(&data, vec![1; 100_000]).unwrap();
     save(vec![used(&data)], &profile);
-    let run = |place: &str| {
-        let mut run = ahead(&["run", "--account", place, "-p"]);
-        run.arg(&profile).args(["--", "echo", "out"]).output().unwrap()
-    };
+    let run = |place: &str| ahead(["run", "--account", place, "-p"]).arg(&profile).args(["--", "echo", "out"]).done();
     let output = run("/dev/stdout");
-    let text = String::from_utf8(output.stdout).unwrap();
+    let text = output.out;
     let account: Value = serde_json::from_str(text.strip_prefix("out\n").expect(&text)).unwrap();
-    assert!(account["devices"].is_array() && output.stderr.is_empty(), "{account}");
+    assert!(account["devices"].is_array() && output.err.is_empty(), "{account}");
     let output = run("/dev/fd/2");
-    assert_eq!(output.stdout, b"out\n");
-    assert!(serde_json::from_slice::<Value>(&output.stderr).unwrap()["devices"].is_array());
+    assert!(output.out_is("out\n").err_json()["devices"].is_array());
 }
 
 #[test]
@@ -212,9 +167,9 @@ fn messages_go_to_their_file_and_not_to_standard_error() {
     let (_guard, home) = home();
     let (profile, messages) = (home.join("p.ahead"), home.join("messages"));
     fs::write(&profile, "no profile").unwrap();
-    let mut run = ahead(&["run", "--messages"]);
-    run.arg(&messages).arg("-p").arg(&profile).args(["--", "sh", "-c", "echo err >&2"]);
-    run.assert().success().stdout("").stderr("err\n");
+    let run = ahead(["run", "--messages"]).arg(&messages).arg("-p").arg(&profile);
+    let run = run.args(["--", "sh", "-c", "echo err >&2"]);
+    run.ok().out_is("").err_is("err\n");
     let text = fs::read_to_string(&messages).unwrap();
     assert!(text.starts_with("ahead: runs without a profile") && text.lines().count() == 1, "{text}");
 }
@@ -225,7 +180,7 @@ fn only_regular_files_at_their_exact_path_are_fetched() {
     let file = home.join("file");
     fs::write(&file, vec![1; 8192]).unwrap();
     let fifo = home.join("fifo");
-    std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();
+    make_fifo(&fifo);
     std::os::unix::fs::symlink(&file, home.join("link")).unwrap();
     fs::create_dir(home.join("directory")).unwrap();
     std::os::unix::fs::symlink(&home, home.join("way")).unwrap();
@@ -262,9 +217,8 @@ fn a_relative_home_is_ignored() {
         save(Vec::new(), &directory.join(below).join(&name));
     }
     for place in ["", "relative"] {
-        let mut run = ahead(&["run", "--", "true"]);
-        run.current_dir(&home).env("HOME", place).env("XDG_STATE_HOME", place);
-        run.assert().success().stderr(predicate::str::contains("there is no profile for: true "));
+        let run = ahead(["run", "--", "true"]).current_dir(&home).env("HOME", place).env("XDG_STATE_HOME", place);
+        run.ok().says("there is no profile for: true ");
     }
 }
 
@@ -304,7 +258,7 @@ fn any_deadline_is_accepted() {
     let profile = tempfile::NamedTempFile::new().unwrap();
     save(Vec::new(), profile.path());
     for deadline in ["0us", "1us", "10000000000000000000s"] {
-        ahead(&["replay", "--deadline", deadline]).arg(profile.path()).assert().success().stderr("");
+        ahead(["replay", "--deadline", deadline]).arg(profile.path()).ok().err_is("");
     }
 }
 
@@ -312,10 +266,9 @@ fn any_deadline_is_accepted() {
 fn an_unreadable_profile_is_reported_in_one_line() {
     let (_guard, home) = home();
     fs::write(home.join("broken"), "AHEAD and then nonsense").unwrap();
-    std::process::Command::new("mkfifo").arg(home.join("fifo")).status().unwrap();
+    make_fifo(&home.join("fifo"));
     for bad in ["broken", "missing", "fifo", "."] {
-        let one_line = predicate::function(|text: &str| text.lines().count() == 1);
-        ahead(&["replay"]).arg(home.join(bad)).assert().code(1).stdout("").stderr(one_line);
+        ahead(["replay"]).arg(home.join(bad)).fails(1).out_is("").in_one_line();
     }
 }
 
@@ -325,7 +278,7 @@ fn replay_prints_its_account_as_text() {
     let (profile, data) = (home.join("p.ahead"), home.join(OsStr::from_bytes(b"data \xff")));
     fs::write(&data, vec![1; 100_000]).unwrap();
     save(vec![used(&data)], &profile);
-    ahead(&["replay", "--wait"]).arg(&profile).assert().success().stdout(predicate::str::contains("arrived after"));
+    ahead(["replay", "--wait"]).arg(&profile).ok().prints("arrived after");
 }
 
 /// Regression: a file that could not be opened for lack of descriptors counted as missing.
@@ -338,12 +291,11 @@ fn a_low_limit_of_open_files_makes_no_file_missing() {
     save(paths.iter().map(|path| used(path)).collect(), &profile);
     let replay = |limit: u32| {
         for path in &paths {
-            ahead_sys::evict::file(fs::File::open(path).unwrap()).unwrap();
+            evict(path);
         }
-        let script = format!("ulimit -n {limit}; exec \"$0\" replay --wait --json \"$1\"");
-        let ahead = assert_cmd::cargo::cargo_bin("ahead");
-        let output = std::process::Command::new("sh").args(["-c", &script]).arg(ahead).arg(&profile).output().unwrap();
-        output.status.success().then(|| serde_json::from_slice::<Value>(&output.stdout).unwrap())
+        let script = format!("ulimit -n {limit}; exec \"$@\"");
+        let done = ahead(["replay", "--wait", "--json"]).arg(&profile).by_script(&script).done();
+        done.status.success().then(|| done.json())
     };
     let mut replays = 0;
     for limit in (4..40).chain([64, 128]) {
@@ -366,12 +318,7 @@ fn a_low_limit_of_open_files_makes_no_file_missing() {
 fn run_also_searches_the_directory_where_root_saves_profiles() {
     let (_guard, home) = home();
     let state = home.join("state");
-    let stderr = || {
-        let mut run = ahead(&["run", "--", "true"]);
-        let output = run.env("HOME", &home).env("XDG_STATE_HOME", &state).output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-        String::from_utf8(output.stderr).unwrap()
-    };
+    let stderr = || ahead(["run", "--", "true"]).env("HOME", &home).env("XDG_STATE_HOME", &state).ok().err;
     assert!(stderr().contains("there is no profile for: true "), "{}", stderr());
     let name = store_name("true", &std::env::current_dir().unwrap());
     let kept = home.join(".local/state/ahead");

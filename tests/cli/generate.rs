@@ -1,12 +1,10 @@
 //! Man pages and completions are generated from the command line's one definition, and work in their programs.
 
-use assert_cmd::Command;
+use ahead_tests::rig::prelude::*;
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
 
 fn generate(into: &Path) {
-    Command::cargo_bin("ahead").unwrap().arg("generate").arg(into).assert().success().stdout("").stderr("");
+    ahead(["generate"]).arg(into).ok().out_is("").err_is("");
 }
 
 fn names(directory: &Path) -> BTreeSet<String> {
@@ -68,13 +66,10 @@ fn completions_name_every_command() {
             assert!(text.contains(command.last().unwrap()), "{name}: {command:?}");
         }
     }
-    let syntax = std::process::Command::new("bash").arg("-n").arg(completions.join("ahead.bash")).status().unwrap();
-    assert!(syntax.success());
+    program("bash").arg("-n").arg(completions.join("ahead.bash")).ok();
 }
 
 #[test]
 fn an_unwritable_target_is_an_error() {
-    let output = Command::cargo_bin("ahead").unwrap().args(["generate", "/dev/null/x"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&output.stderr).starts_with("ahead: create /dev/null/x/man: "));
+    ahead(["generate", "/dev/null/x"]).fails(1).says("ahead: create /dev/null/x/man: ");
 }

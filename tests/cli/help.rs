@@ -1,13 +1,11 @@
 //! Help of every command, found by walking down from `ahead --help` as a user does. The definitions of the flags check that
 //! each flag has a sentence.
 
-use assert_cmd::Command;
+use ahead_tests::rig::prelude::*;
 
 pub fn help(command: &[String]) -> String {
-    let output = Command::cargo_bin("ahead").unwrap().args(command).arg("--help").output().unwrap();
-    assert!(output.status.success(), "{command:?}");
-    assert!(output.stderr.is_empty(), "{command:?}: help goes to standard output");
-    String::from_utf8(output.stdout).unwrap()
+    // Help goes to standard output.
+    ahead(command).arg("--help").ok().err_is("").out
 }
 
 /// Names under `Commands:` and under `Laboratory`, with their descriptions.
@@ -66,28 +64,28 @@ fn a_missing_program_is_named() {
     let copied = std::process::Command::new("cp").arg(assert_cmd::cargo::cargo_bin("ahead")).arg(&alone).status();
     assert!(copied.unwrap().success());
     let programs = assert_cmd::cargo::cargo_bin("ahead-lab");
-    for (arguments, name) in [(["sim", "policies"], "ahead-lab"), (["top", "--once"], "ahead-steer")] {
+    let missing = [(["sim", "policies"], "ahead-lab", "ahead-lab"), (["top", "--once"], "ahead-steer", "ahead")];
+    for (arguments, name, package) in missing {
         let mut command = std::process::Command::new(&alone);
         let output = command.args(arguments).env("PATH", programs.parent().unwrap()).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(77), "{said}");
-        assert!(said.contains(&format!("{name}, which is not installed")) && said.lines().count() == 1, "{said}");
+        assert!(said.contains(&format!("the program {name}, which is not at")) && said.lines().count() == 1, "{said}");
+        assert!(said.ends_with(&format!("; install the package {package}\n")), "{said}");
         assert!(output.stdout.is_empty());
     }
 }
 
 #[test]
 fn the_version_is_printed() {
-    let output = Command::cargo_bin("ahead").unwrap().arg("--version").output().unwrap();
-    assert_eq!(String::from_utf8(output.stdout).unwrap(), concat!("ahead ", env!("CARGO_PKG_VERSION"), "\n"));
+    ahead(["--version"]).done().out_is(concat!("ahead ", env!("CARGO_PKG_VERSION"), "\n"));
 }
 
 #[test]
 fn wrong_usage_is_status_2_with_a_message_on_standard_error() {
     for arguments in [&[][..], &["shwo"], &["show"], &["show", "--no-such-flag", "x"], &["restore", "surplus"]] {
-        let output = Command::cargo_bin("ahead").unwrap().args(arguments).output().unwrap();
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-        assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{arguments:?}");
+        let done = ahead(arguments).fails(2).out_is("");
+        assert!(!done.err.is_empty(), "{done}");
     }
 }
 
@@ -117,8 +115,7 @@ fn only_flags_that_end_a_run_are_under_that_heading() {
 /// Regression: the commands came in alphabetical order, the laboratory's among them.
 #[test]
 fn commands_are_in_order_of_use_with_and_without_help() {
-    let output = Command::cargo_bin("ahead").unwrap().output().unwrap();
-    let bare = String::from_utf8(output.stderr).unwrap();
+    let bare = program(built("ahead")).done().err;
     assert_eq!(listed(&bare), listed(&help(&[])));
     let names: Vec<String> = listed(&bare).into_iter().map(|(name, _)| name).collect();
     let (everyday, laboratory) = names.split_at(names.len() - 5);

@@ -1,14 +1,11 @@
 //! `ahead check`, `import`, `export`, `replay -` and `--root`.
 
 use crate::documents;
-use crate::fetch::{ahead, home, save, used};
+use crate::fetch::{home, save, used};
 use ahead_profile::{Extent, File, Profile};
-use predicates::prelude::*;
-use serde_json::Value;
-use std::fs;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
+use ahead_tests::rig::prelude::*;
+use std::ffi::OsStr;
+use std::os::unix::fs::symlink;
 
 /// Two pages of 64 KiB: a range of one page is a part of the file on every machine.
 const SIZE: usize = 128 << 10;
@@ -20,9 +17,7 @@ fn write(path: &Path) -> PathBuf {
 }
 
 fn account(arguments: &[&str], list: impl Into<Vec<u8>>) -> Value {
-    let done = ahead(&[&["replay", "-", "--json", "--wait"], arguments].concat()).write_stdin(list).output().unwrap();
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    let account = serde_json::from_slice(&done.stdout).unwrap();
+    let account = ahead(["replay", "-", "--json", "--wait"]).args(arguments).input(list).json();
     documents::assert_documented(&["### ahead replay --json, ahead run --account FILE"], &account);
     account
 }
@@ -34,9 +29,7 @@ fn fetched(account: &Value) -> u64 {
 }
 
 fn checked(profile: &Path, options: &[&str], status: i32) -> Value {
-    let done = ahead(&["check", "--json"]).args(options).arg(profile).output().unwrap();
-    assert_eq!(done.status.code(), Some(status), "{}", String::from_utf8_lossy(&done.stderr));
-    let value = serde_json::from_slice(&done.stdout).unwrap();
+    let value = ahead(["check", "--json"]).args(options).arg(profile).fails(status).json();
     documents::assert_documented(&["### ahead check --json"], &value);
     value
 }
@@ -72,19 +65,15 @@ fn check_reports_every_problem_and_fix_removes_them() {
     assert_eq!(before["problems"][2]["overlapping_bytes"], SIZE as u64);
     assert!(before["problems"][0]["path"].as_str().unwrap().ends_with("/none"));
     // People see the same, and the profile stays as it is.
-    let stdout = predicate::str::contains("5 files: 1 missing, 1 changed, 1 not regular, 1 same path");
-    ahead(&["check"]).arg(&profile).assert().code(1).stdout(stdout).stderr("");
+    let stdout = ["5 files: 1 missing, 1 changed, 1 not regular, 1 same path"];
+    ahead(["check"]).arg(&profile).fails(1).prints_all(&stdout).err_is("");
     assert_eq!(checked(&profile, &[], 1), before);
     // What is found is the status, also if it is fixed.
     let fixed = checked(&profile, &["--fix"], 1);
     assert_eq!(fixed["fixed"], serde_json::json!({ "removed": 2, "updated": 1, "merged": 1 }));
     let after = checked(&profile, &[], 0);
     assert_eq!((&after["files"], &after["problems"]), (&2.into(), &serde_json::json!([])));
-    ahead(&["check", "--fix"])
-        .arg(&profile)
-        .assert()
-        .success()
-        .stdout(predicate::str::contains("2 files: as recorded"));
+    ahead(["check", "--fix"]).arg(&profile).ok().prints("2 files: as recorded");
 }
 
 #[test]
@@ -108,14 +97,14 @@ fn fix_keeps_mode_owner_and_link_of_the_profile() {
 fn check_of_no_profile_fails_with_the_reason() {
     let (_guard, home) = home();
     fs::write(home.join("text"), "no profile").unwrap();
-    let message = predicate::str::contains("not an ahead profile");
+    let message = ["not an ahead profile"];
     for option in ["--json", "--fix"] {
-        ahead(&["check", option]).arg(home.join("text")).assert().code(1).stdout("").stderr(message.clone());
+        ahead(["check", option]).arg(home.join("text")).fails(1).out_is("").says_all(&message);
     }
-    let missing = predicate::str::contains("No such file or directory");
-    ahead(&["check", "--fix"]).arg(home.join("none")).assert().code(1).stderr(missing.clone());
-    ahead(&["check", "--root", "/no/such/root"]).arg(home.join("text")).assert().code(1).stderr(missing);
-    ahead(&["check"]).assert().code(2);
+    let missing = ["No such file or directory"];
+    ahead(["check", "--fix"]).arg(home.join("none")).fails(1).says_all(&missing);
+    ahead(["check", "--root", "/no/such/root"]).arg(home.join("text")).fails(1).says_all(&missing);
+    ahead(["check"]).fails(2);
 }
 
 #[test]
@@ -129,11 +118,109 @@ fn list_from_standard_input_is_prefetched_and_missing_files_are_counted() {
     assert_eq!(account["skipped"]["missing"], serde_json::json!({ "spans": 2, "bytes": 8192 }));
     assert_eq!(account["skipped"]["refused"]["spans"], 1);
     // For people.
-    let done = ahead(&["replay", "-"]).write_stdin(format!("{none}:0-8K\n")).assert().success();
-    done.stdout(predicate::str::contains("missing              8.0 KiB  skipped"));
-    let done = ahead(&["replay", "-"]).write_stdin(format!("{none}\n{none}2\n")).assert().success();
-    done.stdout(predicate::str::contains("missing                  0 B  skipped: 2 files"));
-    ahead(&["replay", "-"]).write_stdin("").assert().success();
+    let done = ahead(["replay", "-"]).input(format!("{none}:0-8K\n")).ok();
+    done.prints("missing              8.0 KiB  skipped");
+    let done = ahead(["replay", "-"]).input(format!("{none}\n{none}2\n")).ok();
+    done.prints("missing                  0 B  skipped: 2 files");
+    ahead(["replay", "-"]).input("").ok();
+}
+
+/// A file of `pages` pages of 64 KiB with data in every `step`-th, as a disk image, a database or a core file.
+fn sparse(path: &Path, pages: u64, step: usize) -> PathBuf {
+    let file = fs::File::create(path).unwrap();
+    file.set_len(pages << 16).unwrap();
+    for page in (0..pages).step_by(step) {
+        file.write_all_at(&[1; 1 << 16], page << 16).unwrap();
+    }
+    file.sync_all().unwrap();
+    ahead_sys::evict::file(&file).unwrap();
+    path.into()
+}
+
+#[test]
+fn holes_of_a_listed_or_recorded_file_are_counted_and_not_read() {
+    let (_guard, home) = home();
+    // 256 MiB with 64 KiB of data, and 32 MiB with 128 ranges of data.
+    let (core, image) = (sparse(&home.join("core"), 4096, 4096), sparse(&home.join("image"), 512, 4));
+    let (data, holes) = ((1 + 128) << 16, (4095 + 384) << 16);
+    let list = format!("{}\n{}\n", core.display(), image.display());
+    let listed = account(&[], list.clone());
+    assert_eq!((fetched(&listed), listed["holes_bytes"].as_u64()), (data, Some(holes)));
+    assert!(listed["issued_bytes"].as_u64().unwrap() <= data, "no hole is bridged: {listed}");
+    // A profile that says that everything was used.
+    let profile = home.join("p.ahead");
+    save(vec![used(&core), used(&image)], &profile);
+    let done = ahead(["replay", "--wait", "--json"]).arg(&profile).done();
+    let replayed: Value = done.json();
+    assert_eq!((fetched(&replayed), replayed["holes_bytes"].as_u64()), (data, Some(holes)));
+    let resident = resident_bytes(&core);
+    assert!(resident <= 1 << 20, "{resident} bytes of a file with 64 KiB of data are cached");
+    // For people, and in a profile of the list.
+    let done = ahead(["replay", "-"]).input(list.clone()).ok();
+    done.prints("holes              279.9 MiB");
+    fs::write(home.join("list"), list).unwrap();
+    let imported = home.join("i.ahead");
+    import(&home.join("list"), &imported, &[]).success().says("left out: 279.9 MiB in holes of files").says("8.1 MiB");
+    assert_eq!(files_of(&imported).iter().map(|(_, bytes)| bytes).sum::<u64>(), data);
+}
+
+/// Regression: of the output of `find -print0`, a file named `x:0-4K` was taken for a range of a missing file `x`, and not named.
+#[test]
+fn file_that_is_named_like_a_range_survives_import_export_and_replay() {
+    let (_guard, home) = home();
+    let directory = home.join("d");
+    let names: [&[u8]; 6] = [b"plain", b"plain:0-4K", b"x:0-65536", b":0-4K", b"y:8-8", b"\xff\n:1-"];
+    names.iter().for_each(|name| drop(write(&directory.join(OsStr::from_bytes(name)))));
+    let found: Vec<u8> = names
+        .iter()
+        .flat_map(|name| [directory.join(OsStr::from_bytes(name)).as_os_str().as_bytes(), b"\0"].concat())
+        .collect();
+    let (list, profile, again) = (home.join("list"), home.join("p.ahead"), home.join("again.ahead"));
+    fs::write(&list, &found).unwrap();
+    import(&list, &profile, &["-0"]).success().says("6 files, 768.0 KiB");
+    assert_eq!(fetched(&account(&["-0"], found)), 6 * SIZE as u64);
+    // A part of `plain`, whose range is the name of a file that the profile does not list.
+    let mut parts = ahead_profile::load(&profile).unwrap();
+    parts.files[0].extents[0].length_bytes = 64 << 10;
+    parts.files[0].extents.truncate(1);
+    parts.files[0].content = None;
+    write(&directory.join("plain:0-65536"));
+    ahead_profile::save(&parts, &profile).unwrap();
+    ahead(["export", "-0", "-o"]).arg(&list).arg(&profile).ok();
+    import(&list, &again, &["-0"]).success().says("6 files, 704.0 KiB");
+    assert_eq!(files_of(&again), files_of(&profile));
+    // What is left out is named.
+    let missing = ["left out: 1 file, missing: /no/such:0-4K"];
+    let mut listed = fs::read(&list).unwrap();
+    listed.extend_from_slice(b"/no/such:0-4K:0-\0");
+    fs::write(&list, &listed).unwrap();
+    import(&list, &again, &["-0"]).success().says_all(&missing);
+    ahead(["replay", "-0", "-"]).input(listed).ok().says_all(&missing);
+}
+
+/// Regression: another file with the size and the time of the recorded one passed the check.
+#[test]
+fn replaced_file_with_the_same_size_and_time_is_found_and_the_same_content_accepted() {
+    let (_guard, home) = home();
+    let (a, profile) = (write(&home.join("a")), home.join("p.ahead"));
+    fs::write(home.join("list"), format!("{}\n", a.display())).unwrap();
+    import(&home.join("list"), &profile, &[]).success();
+    let time = fs::metadata(&a).unwrap().modified().unwrap();
+    let replace = |content: &[u8], time| {
+        fs::write(home.join("new"), content).unwrap();
+        fs::File::options().write(true).open(home.join("new")).unwrap().set_modified(time).unwrap();
+        fs::rename(home.join("new"), &a).unwrap();
+    };
+    replace(&[2; SIZE], time);
+    assert_eq!(checked(&profile, &[], 1)["replaced"], 1);
+    assert_eq!(checked(&profile, &["--by-content"], 1)["same_content"], 0);
+    let message = ["replaced (another inode), same size and time"];
+    ahead(["check"]).arg(&profile).fails(1).prints_all(&message);
+    replace(&[1; SIZE], std::time::UNIX_EPOCH);
+    assert_eq!(checked(&profile, &[], 1)["changed"], 1);
+    let accepted = checked(&profile, &["--fix", "--by-content"], 0);
+    assert_eq!((&accepted["same_content"], &accepted["fixed"]["updated"]), (&1.into(), &1.into()));
+    assert_eq!(checked(&profile, &[], 0)["same_content"], 0);
 }
 
 #[test]
@@ -142,14 +229,14 @@ fn entries_with_nul_bytes_have_any_name() {
     let name = write(&home.join("#line\nend"));
     let account = account(&["-0"], [name.as_os_str().as_bytes(), b"\0"].concat());
     assert_eq!(fetched(&account), SIZE as u64);
-    ahead(&["replay", "-0", "p.ahead"]).assert().code(2).stderr(predicate::str::contains("-0 is for a list"));
+    ahead(["replay", "-0", "p.ahead"]).fails(2).says("-0 is for a list");
 }
 
 #[test]
 fn unusable_list_fails_with_the_line() {
     let fails = |list: &str, why: &'static str| {
-        let done = ahead(&["replay", "-"]).write_stdin(list.to_owned()).assert().code(1).stdout("");
-        done.stderr(predicate::str::contains("list from standard input: ").and(predicate::str::contains(why)));
+        let done = ahead(["replay", "-"]).input(list.to_owned()).fails(1).out_is("");
+        done.says("list from standard input: ").says(why);
     };
     fails("/a\n/b:8-8\n", "line 2: the range 8-8 is empty");
     fails("/a\0/b\0", "line 1: the path contains a NUL byte");
@@ -157,8 +244,8 @@ fn unusable_list_fails_with_the_line() {
     // A list in the place of a profile.
     let list = tempfile::NamedTempFile::new().unwrap();
     fs::write(list.path(), "/etc/passwd\n").unwrap();
-    let hint = predicate::str::contains("not an ahead profile").and(predicate::str::contains("ahead replay - < FILE"));
-    ahead(&["replay"]).arg(list.path()).assert().code(1).stdout("").stderr(hint);
+    let hint = ["not an ahead profile", "ahead replay - < FILE"];
+    ahead(["replay"]).arg(list.path()).fails(1).out_is("").says_all(&hint);
 }
 
 #[test]
@@ -168,15 +255,15 @@ fn exported_list_prefetches_what_the_profile_lists() {
     let first = Extent { length_bytes: 64 << 10, runs: 1, ..Extent::default() };
     let profile = home.join("p.ahead");
     save(vec![File { extents: vec![first], ..used(&part) }, used(&whole)], &profile);
-    let list = ahead(&["export"]).arg(&profile).assert().success().get_output().stdout.clone();
+    let list = ahead(["export"]).arg(&profile).ok().out_bytes;
     let text = String::from_utf8(list.clone()).unwrap();
     assert_eq!(text, format!("{}:0-65536\n{}\n", part.display(), whole.display()));
     assert_eq!(fetched(&account(&[], list)), SIZE as u64 + (64 << 10));
-    let paths = ahead(&["export", "--format", "readahead-list"]).arg(&profile).output().unwrap().stdout;
-    assert_eq!(String::from_utf8(paths).unwrap(), format!("{}\n{}\n", part.display(), whole.display()));
+    let paths = ahead(["export", "--format", "readahead-list"]).arg(&profile).done();
+    paths.out_is(&format!("{}\n{}\n", part.display(), whole.display()));
     // To a file, with paths relative to the directory.
     let file = home.join("list");
-    ahead(&["export", "-0", "--root"]).arg(&home).arg("-o").arg(&file).arg(&profile).assert().success().stdout("");
+    ahead(["export", "-0", "--root"]).arg(&home).arg("-o").arg(&file).arg(&profile).ok().out_is("");
     assert_eq!(fs::read(&file).unwrap(), b"/part:0-65536\0/whole\0");
 }
 
@@ -186,8 +273,8 @@ fn files_of(profile: &Path) -> Vec<(String, u64)> {
     profile.files.iter().map(row).collect()
 }
 
-fn import(list: &Path, profile: &Path, options: &[&str]) -> assert_cmd::assert::Assert {
-    ahead(&["import"]).arg(list).arg("-o").arg(profile).args(options).assert()
+fn import(list: &Path, profile: &Path, options: &[&str]) -> Done {
+    ahead(["import"]).arg(list).arg("-o").arg(profile).args(options).done()
 }
 
 #[test]
@@ -199,8 +286,8 @@ fn list_and_pack_are_imported_as_they_were_exported() {
     save(vec![File { extents: vec![first], ..used(&part) }, used(&whole)], &profile);
     let expected = [(part.display().to_string(), 64 << 10), (whole.display().to_string(), SIZE as u64)];
     for format in ["list", "ureadahead"] {
-        ahead(&["export", "--format", format, "-o"]).arg(&list).arg(&profile).assert().success();
-        import(&list, &imported, &[]).success().stderr(predicate::str::contains("2 files, 192.0 KiB"));
+        ahead(["export", "--format", format, "-o"]).arg(&list).arg(&profile).ok();
+        import(&list, &imported, &[]).success().says("2 files, 192.0 KiB");
         assert_eq!(files_of(&imported), expected, "{format}");
         checked(&imported, &[], 0);
     }
@@ -208,11 +295,9 @@ fn list_and_pack_are_imported_as_they_were_exported() {
     assert!(bytes.starts_with(b"ura\x02"));
     // A damaged pack, and a list that is no pack.
     fs::write(&list, &bytes[..bytes.len() - 1]).unwrap();
-    import(&list, &imported, &[]).code(1).stderr(predicate::str::contains("blocks cannot fit into the"));
+    import(&list, &imported, &[]).code(1).says("blocks cannot fit into the");
     fs::write(&list, "/etc/passwd\n").unwrap();
-    import(&list, &imported, &["--format", "ureadahead"])
-        .code(1)
-        .stderr(predicate::str::contains("signature is missing"));
+    import(&list, &imported, &["--format", "ureadahead"]).code(1).says("signature is missing");
     assert_eq!(files_of(&imported), expected, "a failed import leaves the earlier profile");
 }
 
@@ -226,13 +311,13 @@ fn template_names_the_files_that_match_now() {
     fs::write(&template, "# libraries\n/lib/*.so:0-64K\n/lib/deep/**\n/none/*\n").unwrap();
     let root = home.to_str().unwrap();
     let done = import(&template, &profile, &["--format", "template", "--root", root]).success();
-    done.stderr(predicate::str::contains("no file matches the pattern of line 4"));
+    done.says("no file matches the pattern of line 4");
     let expected = [("/lib/a.so", 64 << 10), ("/lib/b.so", 64 << 10), ("/lib/deep/d.so", SIZE as u64)];
     assert_eq!(files_of(&profile), expected.map(|(path, bytes)| (path.to_owned(), bytes)));
     assert_eq!(ahead_profile::load(&profile).unwrap().recording.root, home.as_os_str().as_bytes());
     fs::write(&template, "/lib/[a\n").unwrap();
     let done = import(&template, &profile, &["--format", "template"]).code(1);
-    done.stderr(predicate::str::contains("line 1: a bracket without its closing one"));
+    done.says("line 1: a bracket without its closing one");
 }
 
 #[test]
@@ -241,9 +326,9 @@ fn import_without_a_usable_file_writes_nothing() {
     let (list, profile) = (home.join("list"), home.join("p.ahead"));
     fs::write(&list, "/no/such/file\n/dev/null\n").unwrap();
     let done = import(&list, &profile, &[]).code(1);
-    done.stderr(predicate::str::contains("1 file, missing").and(predicate::str::contains("nothing was written")));
+    done.says("1 file, missing").says("nothing was written");
     assert!(!profile.exists());
-    import(&home.join("none"), &profile, &[]).code(1).stderr(predicate::str::contains("none: "));
+    import(&home.join("none"), &profile, &[]).code(1).says("none: ");
     import(&list, &profile, &["-0", "--format", "list"]).code(2);
 }
 
@@ -267,16 +352,16 @@ fn paths_are_resolved_below_the_root_and_never_outside() {
     let profile = home.join("p.ahead");
     save(vec![inside("/lib/x"), outside], &profile);
     let replayed = |options: &[&str]| -> Value {
-        let done = ahead(&["replay", "--wait", "--json"]).args(options).arg(&profile).output().unwrap();
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        serde_json::from_slice(&done.stdout).unwrap()
+        let done = ahead(["replay", "--wait", "--json"]).args(options).arg(&profile).done();
+        assert!(done.status.success(), "{}", done.err);
+        done.json()
     };
     let below = replayed(&["--root", root]);
     assert_eq!((fetched(&below), below["skipped"]["missing"]["bytes"].as_u64()), (SIZE as u64, Some(SIZE as u64)));
     assert_eq!(fetched(&replayed(&[])), 0);
     let states = |options: &[&str]| -> Vec<String> {
-        let done = ahead(&["show", "--json"]).args(options).arg(&profile).output().unwrap();
-        let shown: Value = serde_json::from_slice(&done.stdout).unwrap();
+        let done = ahead(["show", "--json"]).args(options).arg(&profile).done();
+        let shown: Value = done.json();
         shown["file_list"].as_array().unwrap().iter().map(|file| file["state"].as_str().unwrap().to_owned()).collect()
     };
     assert_eq!(
@@ -286,11 +371,7 @@ fn paths_are_resolved_below_the_root_and_never_outside() {
     assert_eq!(checked(&profile, &["--root", root], 1)["missing"], 1);
     let listed = account(&["--root", root], "/lib/x\nlib/x\n/out\n/../../outside\n");
     assert_eq!((fetched(&listed), &listed["skipped"]["missing"]["spans"]), (SIZE as u64, &2.into()));
-    ahead(&["replay", "--root", "/no/such/root"])
-        .arg(&profile)
-        .assert()
-        .code(1)
-        .stderr(predicate::str::contains("/no/such/root"));
+    ahead(["replay", "--root", "/no/such/root"]).arg(&profile).fails(1).says("/no/such/root");
 }
 
 #[test]
@@ -304,8 +385,8 @@ fn profile_says_what_its_paths_are_relative_to() {
     let (relative, outside) = ahead_profile::relative_to(whole, image.as_os_str().as_bytes());
     assert_eq!(outside.files, 1);
     ahead_profile::save(&relative, &profile).unwrap();
-    let shown = ahead(&["show", "--json"]).arg(&profile).output().unwrap();
-    let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    let shown = ahead(["show", "--json"]).arg(&profile).done();
+    let shown: Value = shown.json();
     documents::assert_documented(&["### ahead show --json"], &shown);
     assert_eq!(
         (&shown["root"], &shown["file_list"][0]["path"]),
@@ -313,7 +394,7 @@ fn profile_says_what_its_paths_are_relative_to() {
     );
     checked(&profile, &["--root", image.to_str().unwrap()], 0);
     // Its paths are relative already.
-    let refused = predicate::str::contains("relative to").and(predicate::str::contains("leave --root out"));
-    ahead(&["export", "--root"]).arg(&home).arg(&profile).assert().code(1).stderr(refused);
-    ahead(&["record", "--root", "/", "--", "true"]).assert().code(2).stderr(predicate::str::contains("--output"));
+    let refused = ["relative to", "leave --root out"];
+    ahead(["export", "--root"]).arg(&home).arg(&profile).fails(1).says_all(&refused);
+    ahead(["record", "--root", "/", "--", "true"]).fails(2).says("--output");
 }

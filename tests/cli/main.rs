@@ -2,6 +2,7 @@
 
 mod bench;
 mod boot;
+mod building;
 mod circles;
 mod compare;
 mod crates;
@@ -13,6 +14,7 @@ mod embedded;
 mod fetch;
 mod generate;
 mod help;
+mod installing;
 mod list;
 mod lists;
 mod papers;
@@ -28,12 +30,9 @@ mod tune;
 
 /// Waits until a process has used this much processor time, in hundredths of a second.
 pub fn until_it_computes(pid: u32, ticks: u64) {
-    let used = || -> Option<u64> {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // proc_pid_stat(5): utime is the twelfth field after the name in parentheses.
-        stat.rsplit_once(')')?.1.split_whitespace().nth(11)?.parse().ok()
-    };
-    while used().is_some_and(|used| used < ticks) {
+    // utime is the twelfth field after the name in parentheses.
+    let used = || ahead_tests::rig::process::stat_field(pid, 11)?.parse().ok();
+    while used().is_some_and(|used: u64| used < ticks) {
         std::thread::yield_now();
     }
 }

@@ -1,17 +1,16 @@
 //! `ahead record` without privilege: usage errors and missing permissions.
 
-use assert_cmd::Command;
-use predicates::prelude::*;
+use ahead_tests::rig::prelude::*;
 
-fn record(arguments: &[&str]) -> assert_cmd::assert::Assert {
-    Command::cargo_bin("ahead").unwrap().arg("record").args(arguments).assert()
+fn record(arguments: &[&str]) -> Done {
+    ahead(["record"]).args(arguments).done()
 }
 
 #[test]
 fn a_missing_target_or_output_is_wrong_usage() {
-    record(&[]).code(2).stderr(predicate::str::contains("required"));
-    record(&["--all", "--pid", "1", "-o", "x"]).code(2).stderr(predicate::str::contains("cannot be used with"));
-    record(&["--all"]).code(2).stderr(predicate::str::contains("--output"));
+    record(&[]).code(2).says("required");
+    record(&["--all", "--pid", "1", "-o", "x"]).code(2).says("cannot be used with");
+    record(&["--all"]).code(2).says("--output");
 }
 
 #[test]
@@ -19,21 +18,21 @@ fn until_output_without_a_started_program_is_refused() {
     for whom in [["--pid", "1"], ["--cgroup", "/sys/fs/cgroup"]] {
         record(&[&whom[..], &["-o", "x", "--until-output", "ready"]].concat())
             .code(2)
-            .stderr(predicate::str::contains("use --until-port, --until-file or --duration"));
+            .says("use --until-port, --until-file or --duration");
     }
 }
 
 #[test]
 fn a_precise_recording_must_be_cold() {
-    record(&["--precise", "--", "true"]).code(2).stderr(predicate::str::contains("--cold"));
+    record(&["--precise", "--", "true"]).code(2).says("--cold");
     record(&["--cold", "--all", "-o", "x"]).code(2);
 }
 
 #[test]
 fn source_of_resident_pages_must_be_cold() {
-    record(&["--source", "resident", "--", "true"]).code(2).stderr(predicate::str::contains("add --cold"));
+    record(&["--source", "resident", "--", "true"]).code(2).says("add --cold");
     let unknown = "expected one of tracepoints, fentry, kprobes, added, ftrace, resident";
-    record(&["--source", "guesswork", "--", "true"]).code(2).stderr(predicate::str::contains(unknown));
+    record(&["--source", "guesswork", "--", "true"]).code(2).says(unknown);
 }
 
 #[test]
@@ -52,18 +51,16 @@ fn wrong_values_are_refused() {
 
 #[test]
 fn a_profile_that_cannot_be_saved_is_not_recorded() {
-    if !rustix::process::geteuid().is_root() {
-        // Missing privilege is reported first.
-        return println!("skipped: needs root");
-    }
+    // Missing privilege is reported first.
+    let Some(()) = needs_root() else { return };
     let home = tempfile::tempdir().unwrap();
     let missing = home.path().join("missing/p.ahead");
     let result = record(&["-o", missing.to_str().unwrap(), "--", "sh", "-c", "echo started"]);
-    result.code(125).stdout("").stderr(predicate::str::contains("cannot save").and(one_line()));
+    result.code(125).out_is("").says("cannot save").in_one_line();
     let directory = home.path().to_str().unwrap();
     for (place, why) in [("/dev/null", "a device has that path"), (directory, "a directory has that path")] {
         let result = record(&["-o", place, "--", "sh", "-c", "echo started"]);
-        result.code(125).stdout("").stderr(predicate::str::contains(why).and(one_line()));
+        result.code(125).out_is("").says(why).in_one_line();
     }
     assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
 }
@@ -71,61 +68,43 @@ fn a_profile_that_cannot_be_saved_is_not_recorded() {
 #[test]
 fn an_unknown_option_is_not_the_program() {
     for command in ["record", "run"] {
-        let ahead = |arguments: &[&str]| Command::cargo_bin("ahead").unwrap().arg(command).args(arguments).assert();
-        ahead(&["--bogus", "--", "true"]).code(2).stderr(predicate::str::contains("unexpected argument '--bogus'"));
+        let ahead = |arguments: &[&str]| ahead([command]).args(arguments).done();
+        ahead(&["--bogus", "--", "true"]).code(2).says("unexpected argument '--bogus'");
         ahead(&["-p", "/none", "-x", "true"]).code(2);
     }
     // Arguments after the program belong to the program.
-    let run = |arguments: &[&str]| Command::cargo_bin("ahead").unwrap().arg("run").args(arguments).assert();
+    let run = |arguments: &[&str]| ahead(["run"]).args(arguments).done();
     for before in [&[][..], &["--"]] {
-        run(&[before, &["printf", "--", "-x--bogus"]].concat()).success().stdout("-x--bogus");
+        run(&[before, &["printf", "--", "-x--bogus"]].concat()).success().out_is("-x--bogus");
     }
 }
 
 #[test]
 fn a_usage_error_names_only_missing_arguments() {
-    record(&[]).code(2).stderr(predicate::str::contains("--output <FILE>\n").not());
-    let run = Command::cargo_bin("ahead").unwrap().args(["run", "-p", "x"]).assert();
-    run.code(2).stderr(predicate::str::contains("--profile").not());
+    record(&[]).code(2).never_says("--output <FILE>\n");
+    ahead(["run", "-p", "x"]).fails(2).never_says("--profile");
 }
 
 #[test]
 fn a_missing_home_is_not_created() {
-    if !rustix::process::geteuid().is_root() {
-        // Missing privilege is reported first.
-        return println!("skipped: needs root");
-    }
+    // Missing privilege is reported first.
+    let Some(()) = needs_root() else { return };
     let home = tempfile::tempdir().unwrap();
     let missing = home.path().join("missing");
-    let mut command = Command::cargo_bin("ahead").unwrap();
-    command.env_remove("XDG_STATE_HOME").env_remove("SUDO_USER").env_remove("SUDO_UID").env("HOME", &missing);
-    let result = command.args(["record", "--", "echo", "started"]).assert();
-    result.code(125).stdout("").stderr(predicate::str::contains("does not exist").and(predicate::str::contains("-o")));
+    let result = ahead(["record", "--", "echo", "started"]).env_remove("XDG_STATE_HOME").env("HOME", &missing);
+    result.fails(125).out_is("").says("does not exist").says("-o");
     assert!(!missing.exists());
 }
 
 /// Regression: without privilege the first error was the profile's path.
 #[test]
 fn missing_privilege_is_reported_before_the_profile_path() {
-    let mut command = Command::cargo_bin("ahead").unwrap();
-    command.args(["record", "-o", "/no/such/directory/p.ahead", "--", "echo", "started"]);
-    if rustix::process::geteuid().is_root() {
-        // A copy of the program, run as an unprivileged user.
-        let home = tempfile::tempdir().unwrap();
-        let program = home.path().join("ahead");
-        let copied = std::process::Command::new("cp").arg(assert_cmd::cargo::cargo_bin("ahead")).arg(&program).status();
-        assert!(copied.unwrap().success());
-        std::fs::set_permissions(home.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        command = Command::new("setpriv");
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program);
-        command.args(["record", "-o", "/no/such/directory/p.ahead", "--", "echo", "started"]);
-        let result = command.assert();
-        result.code(77).stdout("").stderr(predicate::str::contains("as root").and(one_line()));
-        return;
-    }
-    command.assert().code(77).stdout("").stderr(predicate::str::contains("as root").and(one_line()));
-}
-
-fn one_line() -> impl Predicate<str> {
-    predicate::function(|text: &str| text.lines().count() == 1)
+    let words = ["record", "-o", "/no/such/directory/p.ahead", "--", "echo", "started"];
+    let home = tempfile::tempdir().unwrap();
+    set_mode(home.path(), 0o755);
+    let copy = home.path().join("ahead");
+    copy_ahead(&copy);
+    let command = program(&copy).args(words);
+    let command = if ahead_sys::machine::is_root() { command.as_stranger() } else { command };
+    command.fails(77).out_is("").says("as root").in_one_line();
 }

@@ -5,28 +5,15 @@ use ahead_profile::{
     Extent, File, Lookup, Metadata, Milestone, MilestoneKind, Precision, Profile, Recording, Thread, Timeline,
     TimelineSource, Wakeup, WarmUse,
 };
-use assert_cmd::Command;
-use serde_json::{Value, json};
-use std::fs;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
-use std::time::Duration;
+use ahead_tests::rig::prelude::*;
+use serde_json::json;
 
-/// Each test takes less than a second. The limit ends a test that hangs on a FIFO.
-const LONGEST: Duration = Duration::from_secs(60);
-
-fn show(profile: &Path, options: &[&str]) -> Output {
-    let mut command = Command::cargo_bin("ahead").unwrap();
-    command.arg("show").arg(profile).args(options).env_remove("CLICOLOR_FORCE").timeout(LONGEST).output().unwrap()
+fn show(profile: &Path, options: &[&str]) -> Done {
+    ahead(["show"]).arg(profile).args(options).env_remove("CLICOLOR_FORCE").done()
 }
 
 fn text(profile: &Path, options: &[&str]) -> String {
-    let output = show(profile, options);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    show(profile, options).success().err_is("").out
 }
 
 fn json(profile: &Path, options: &[&str]) -> Value {
@@ -232,6 +219,16 @@ fn text_shows_totals_and_stale_files() {
 }
 
 #[test]
+fn symbolic_link_in_place_of_a_recorded_file_is_stale() {
+    let sample = Sample::new();
+    let late = fs::canonicalize(sample.directory.path()).unwrap().join("late");
+    fs::remove_file(&late).unwrap();
+    std::os::unix::fs::symlink("early", &late).unwrap();
+    let text = text(&sample.profile, &[]);
+    assert!(text.contains("3 of 5 files are stale (1 missing, 2 changed)"), "{text}");
+}
+
+#[test]
 fn lost_events_are_a_warning() {
     let sample = Sample::with(|profile| profile.recording.lost_events = 1204);
     assert!(text(&sample.profile, &[]).contains("WARNING: 1,204 events were lost while recording"));
@@ -319,13 +316,9 @@ fn assert_tags_match(html: &str) {
 
 /// Asserts status 1, one line on standard error and an empty standard output.
 fn refused(path: &Path) -> String {
-    let output = show(path, &[]);
-    let line = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{}: {line}", path.display());
-    assert!(output.stdout.is_empty(), "{}", path.display());
-    assert!(line.starts_with("ahead: ") && line.lines().count() == 1, "{}: {line:?}", path.display());
-    assert!(!line.contains("panicked"), "{line}");
-    line
+    let done = show(path, &[]).code(1).out_is("").in_one_line().never_says("panicked");
+    assert!(done.err.starts_with("ahead: "), "{done}");
+    done.err
 }
 
 #[test]
@@ -358,7 +351,7 @@ fn every_bad_profile_of_the_corpus_is_one_clear_line() {
 fn a_special_file_is_refused_without_waiting() {
     let directory = tempfile::tempdir().unwrap();
     let fifo = directory.path().join("fifo");
-    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    make_fifo(&fifo);
     let socket = directory.path().join("socket");
     let _listening = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     assert!(refused(&fifo).contains("fifo is a FIFO, not a profile: name a file that `ahead record` wrote"));
@@ -374,20 +367,15 @@ fn a_special_file_is_refused_without_waiting() {
 
 #[test]
 fn an_unwritable_page_is_an_error() {
-    let sample = Sample::new();
-    let output = show(&sample.profile, &["--html", "/nonexistent/page.html"]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(
-        String::from_utf8_lossy(&output.stderr)
-            .contains("write /nonexistent/page.html: there is no directory /nonexistent")
-    );
+    let done = show(&Sample::new().profile, &["--html", "/nonexistent/page.html"]).code(1);
+    done.says("write /nonexistent/page.html: there is no directory /nonexistent");
 }
 
 #[test]
 fn wrong_usage_is_status_2() {
     let sample = Sample::new();
     for options in [&["--top", "many"][..], &["--sort", "colour"], &["--all", "--top", "3"], &["--color"]] {
-        assert_eq!(show(&sample.profile, options).status.code(), Some(2), "{options:?}");
+        show(&sample.profile, options).code(2);
     }
 }
 
@@ -400,16 +388,11 @@ fn a_closed_pipe_is_no_error() {
     });
     let page = sample.profile.with_extension("html");
     for option in ["--json", "--all"] {
-        let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("ahead"))
-            .args(["show".as_ref(), sample.profile.as_os_str(), option.as_ref(), "--html".as_ref(), page.as_os_str()])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        drop(child.stdout.take());
-        let output = child.wait_with_output().unwrap();
-        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{option}");
-        assert!(output.status.success(), "{option}");
+        let (reader, writer) = std::io::pipe().unwrap();
+        let show = ahead(["show"]).arg(&sample.profile).arg(option).arg("--html").arg(&page);
+        let running = show.output_file(std::os::fd::OwnedFd::from(writer).into()).start();
+        drop(reader);
+        running.ends_with(0).err_is("");
         // Regression: the page was written after the text, and was therefore missing.
         fs::remove_file(&page).expect(option);
     }
@@ -423,12 +406,8 @@ fn page_on_standard_output_follows_the_tables() {
     let file = fs::File::create(&path).unwrap();
     let written = |options: &[&str]| {
         file.set_len(0).unwrap();
-        let status = std::process::Command::new(assert_cmd::cargo::cargo_bin("ahead"))
-            .args(["show".as_ref(), sample.profile.as_os_str(), "--html".as_ref(), "/dev/stdout".as_ref()])
-            .args(options)
-            .stdout(fs::OpenOptions::new().append(true).open(&path).unwrap())
-            .status();
-        assert!(status.unwrap().success());
+        let output = fs::OpenOptions::new().append(true).open(&path).unwrap();
+        ahead(["show"]).arg(&sample.profile).args(["--html", "/dev/stdout"]).args(options).output_file(output).ok();
         fs::read_to_string(&path).unwrap()
     };
     let both = written(&["--all"]);
@@ -473,9 +452,7 @@ fn page_fits_a_narrow_screen() {
 fn colour_follows_its_environment_variables() {
     let sample = Sample::new();
     let with = |name: &str, value: &str| {
-        let mut command = Command::cargo_bin("ahead").unwrap();
-        let command = command.arg("show").arg(&sample.profile).env_remove("NO_COLOR").env(name, value);
-        String::from_utf8(command.output().unwrap().stdout).unwrap()
+        ahead(["show"]).arg(&sample.profile).env_remove("NO_COLOR").env(name, value).done().out
     };
     assert!(with("CLICOLOR_FORCE", "1").contains("\u{1b}[1m"));
     assert!(!with("NO_COLOR", "1").contains('\u{1b}'));

@@ -1,11 +1,6 @@
 //! Sizes, rates and times in flags: the same units everywhere.
 
-use assert_cmd::Command;
-use predicates::prelude::predicate;
-
-fn ahead(arguments: &[&str]) -> assert_cmd::assert::Assert {
-    Command::cargo_bin("ahead").unwrap().args(arguments).assert()
-}
+use ahead_tests::rig::prelude::*;
 
 /// Regression: 4096 was 4 KiB for most flags and 4 MiB for `tune --kb`.
 #[test]
@@ -22,10 +17,10 @@ fn a_number_without_a_unit_is_refused() {
         &["sim", "sweep", "S.toml", "--window", "4096"],
     ] {
         let message = r#""4096" has no unit: write 4096K, or a size as in 128K or 4M"#;
-        ahead(arguments).code(2).stdout("").stderr(predicate::str::contains(message));
+        ahead(arguments).fails(2).out_is("").says(message);
     }
     let rate = ["tune", "--plan", "--access-time", "8ms", "--bandwidth", "100"];
-    ahead(&rate).code(2).stdout("").stderr(predicate::str::contains(r#""100" has no unit: write 100M/s"#));
+    ahead(rate).fails(2).out_is("").says(r#""100" has no unit: write 100M/s"#);
     let stall = ["disk", "fault", "x", "--stall", "80"];
-    ahead(&stall).code(2).stdout("").stderr(predicate::str::contains(r#""80" is not a time"#));
+    ahead(stall).fails(2).out_is("").says(r#""80" is not a time"#);
 }

@@ -1,22 +1,14 @@
 //! Variables of the service manager that `ahead run` passes on to the program.
 
-use std::process::Command;
+use ahead_tests::rig::prelude::*;
 
 /// Runs this script through `ahead run` as systemd would: descriptor 3 is a socket, and `LISTEN_PID` is the process id of
 /// `ahead run`. Returns the script's output.
 fn run_activated(script: &str) -> String {
     let home = tempfile::tempdir().unwrap();
-    let activated = r#"exec 3</dev/null; export LISTEN_FDS=1 LISTEN_PID=$$ LISTEN_PIDFDID=1 WATCHDOG_PID=$$ OTHER=$$
-        exec "$0" run -- sh -c "$1""#;
-    let output = Command::new("sh")
-        .args(["-c", activated])
-        .arg(assert_cmd::cargo::cargo_bin("ahead"))
-        .arg(script)
-        .env("XDG_STATE_HOME", home.path())
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{output:?}");
-    String::from_utf8(output.stdout).unwrap()
+    let activated =
+        "exec 3</dev/null; export LISTEN_FDS=1 LISTEN_PID=$$ LISTEN_PIDFDID=1 WATCHDOG_PID=$$ OTHER=$$; exec \"$@\"";
+    ahead(["run", "--", "sh", "-c", script]).by_script(activated).env("XDG_STATE_HOME", home.path()).text()
 }
 
 /// Regression: `LISTEN_PID` kept the process id of `ahead run`, so the program ignored its sockets.

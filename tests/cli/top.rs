@@ -1,29 +1,17 @@
 //! `ahead top` without privilege: its arguments and its refusal. tests/root/top.rs has the rest.
 
-use assert_cmd::Command;
-use predicates::prelude::*;
-
-pub fn ahead(arguments: &[&str]) -> Command {
-    let mut command = Command::cargo_bin("ahead").unwrap();
-    command.args(arguments).current_dir("/");
-    command
-}
+use ahead_tests::rig::prelude::*;
 
 /// As another user, also if this test runs as root.
-pub fn as_user(arguments: &[&str]) -> Command {
-    if !ahead_sys::machine::is_root() {
-        return ahead(arguments);
-    }
-    let mut command = Command::new("setpriv");
-    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
-    command.arg(assert_cmd::cargo::cargo_bin("ahead")).args(arguments).current_dir("/");
-    command
+fn as_user(arguments: &[&str]) -> Program {
+    let command = ahead(arguments).current_dir("/");
+    if ahead_sys::machine::is_root() { command.as_stranger() } else { command }
 }
 
 #[test]
 fn both_ways_of_help_are_the_same() {
     for name in ["top", "steer"] {
-        let printed = |arguments: &[&str]| ahead(arguments).assert().success().get_output().stdout.clone();
+        let printed = |arguments: &[&str]| ahead(arguments).ok().out_bytes;
         let help = printed(&["help", name]);
         assert_eq!(help, printed(&[name, "--help"]));
         assert!(String::from_utf8(help).unwrap().contains(&format!("Usage: ahead {name} [OPTIONS]")));
@@ -45,29 +33,22 @@ fn wrong_arguments_are_status_2_with_the_reason() {
         (&["--count", "0"], "0 is not in"),
         (&["surplus"], "unexpected argument"),
     ] {
-        let done = ahead(&[&["top"], arguments].concat()).assert().code(2).stdout("");
-        done.stderr(predicate::str::contains(reason));
+        let done = ahead([&["top"], arguments].concat()).fails(2).out_is("");
+        done.says(reason);
     }
 }
 
 #[test]
 fn missing_process_or_mount_is_reported() {
-    let missing =
-        || predicate::str::contains("there is no process 4294967295").and(predicate::str::contains("\n").count(1));
     for flag in ["--pid", "--explain"] {
-        ahead(&["top", flag, "4294967295"]).assert().code(1).stdout("").stderr(missing());
+        ahead(["top", flag, "4294967295"]).fails(1).out_is("").says("there is no process 4294967295").in_one_line();
     }
-    ahead(&["top", "--once", "--mount", "/no/such"])
-        .assert()
-        .code(1)
-        .stdout("")
-        .stderr(predicate::str::contains("/no/such"));
+    ahead(["top", "--once", "--mount", "/no/such"]).fails(1).out_is("").says("/no/such");
 }
 
 #[test]
 fn without_root_the_remedy_is_one_line() {
     for arguments in [&["top", "--once"][..], &["top", "--json"], &["top", "--explain", "1"], &["steer", "--dry-run"]] {
-        let remedy = predicate::str::contains("run it as root").and(predicate::str::contains("\n").count(1));
-        as_user(arguments).assert().code(77).stdout("").stderr(remedy);
+        as_user(arguments).fails(77).out_is("").says("run it as root").in_one_line();
     }
 }

@@ -1,13 +1,9 @@
 //! `ahead tune` without privilege: Wu's table, usage errors, and paths without a window.
 
-use assert_cmd::Command;
-use predicates::prelude::*;
-use serde_json::Value;
+use ahead_tests::rig::prelude::*;
 
-fn ahead(arguments: &[&str]) -> Command {
-    let mut command = Command::cargo_bin("ahead").unwrap();
-    command.arg("tune").args(arguments);
-    command
+fn tune(arguments: &[&str]) -> Program {
+    ahead(["tune"]).args(arguments)
 }
 
 const WU: [&str; 5] = ["--plan", "--access-time", "8ms", "--bandwidth", "100MB/s"];
@@ -31,14 +27,14 @@ fn wrong_usage_is_status_2() {
         &["/", "--streams", "1"],
         &["/", "--exhaustive", "--kb", "128"],
     ] {
-        ahead(arguments).assert().code(2).stdout("");
+        tune(arguments).fails(2).out_is("");
     }
-    ahead(&WU).arg("--apply").assert().code(2);
+    tune(&WU).arg("--apply").fails(2);
 }
 
 #[test]
 fn the_plan_equals_wus_table() {
-    let output = ahead(&WU).assert().success().get_output().stdout.clone();
+    let output = tune(&WU).ok().out_bytes;
     let text = String::from_utf8(output).unwrap();
     let rows: Vec<String> = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     for row in
@@ -51,7 +47,7 @@ fn the_plan_equals_wus_table() {
 
 #[test]
 fn the_plan_is_json_with_every_key() {
-    let output = ahead(&WU).arg("--json").assert().success().get_output().stdout.clone();
+    let output = tune(&WU).arg("--json").ok().out_bytes;
     let whole: Value = serde_json::from_slice(&output).unwrap();
     assert_eq!((&whole["recommended_kb"], &whole["current_kb"]), (&512.into(), &Value::Null));
     assert!(whole["reason"].as_str().unwrap().contains("13.00 ms"));
@@ -67,41 +63,31 @@ fn the_plan_is_json_with_every_key() {
 #[test]
 fn a_path_without_a_device_is_status_77() {
     for place in ["/proc", "/proc/self/status", "/dev/null"] {
-        ahead(&[place]).assert().code(77).stdout("").stderr(predicate::str::contains("is not supported here"));
+        tune(&[place]).fails(77).out_is("").says("is not supported here");
     }
     if std::path::Path::new("/dev/shm").is_dir() {
-        ahead(&["/dev/shm", "--kb", "128", "--apply"]).assert().code(77).stderr(predicate::str::contains("tmpfs"));
+        tune(&["/dev/shm", "--kb", "128", "--apply"]).fails(77).says("tmpfs");
     }
 }
 
 #[test]
 fn a_missing_path_is_status_1() {
-    ahead(&["/no/such/place"]).assert().code(1).stderr(predicate::str::contains("/no/such/place"));
+    tune(&["/no/such/place"]).fails(1).says("/no/such/place");
     let here = env!("CARGO_TARGET_TMPDIR");
     if ahead_sys::machine::is_root() {
-        ahead(&[here, "--workload", "/no/such.ahead"])
-            .assert()
-            .code(1)
-            .stderr(predicate::str::contains("/no/such.ahead"));
+        tune(&[here, "--workload", "/no/such.ahead"]).fails(1).says("/no/such.ahead");
     }
 }
 
 /// The trace is read before a setting changes.
 #[test]
 fn a_truncated_trace_is_status_1() {
-    if !ahead_sys::machine::is_root() {
-        eprintln!("skipped: needs root");
-        return;
-    }
+    let Some(()) = needs_root() else { return };
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("x.trace");
     std::fs::write(&path, b"AHDTRACE\x02\x00").unwrap();
-    let message = predicate::str::contains("x.trace: the trace is truncated at byte 10");
-    ahead(&[env!("CARGO_TARGET_TMPDIR"), "--workload", path.to_str().unwrap()])
-        .assert()
-        .code(1)
-        .stdout("")
-        .stderr(message);
+    let message = ["x.trace: the trace is truncated at byte 10"];
+    tune(&[env!("CARGO_TARGET_TMPDIR"), "--workload", path.to_str().unwrap()]).fails(1).out_is("").says_all(&message);
 }
 
 #[test]
@@ -110,8 +96,8 @@ fn missing_privilege_is_status_77_with_the_remedy() {
         eprintln!("skipped: is root");
         return;
     }
-    let remedy = predicate::str::contains("run it as root");
-    ahead(&[env!("CARGO_TARGET_TMPDIR")]).assert().code(77).stdout("").stderr(remedy);
+    let remedy = ["run it as root"];
+    tune(&[env!("CARGO_TARGET_TMPDIR")]).fails(77).out_is("").says_all(&remedy);
 }
 
 /// Without saved values, `--restore` writes neither a setting nor a udev rule.
@@ -119,9 +105,8 @@ fn missing_privilege_is_status_77_with_the_remedy() {
 fn restore_without_saved_values_does_nothing() {
     let home = tempfile::tempdir().unwrap();
     let root = home.path().to_str().unwrap();
-    ahead(&["--all", "--restore", "--root", root]).assert().success().stdout("nothing to restore\n");
-    let output =
-        ahead(&["--all", "--restore", "--json", "--root", root]).assert().success().get_output().stdout.clone();
+    tune(&["--all", "--restore", "--root", root]).ok().out_is("nothing to restore\n");
+    let output = tune(&["--all", "--restore", "--json", "--root", root]).ok().out_bytes;
     let whole: Value = serde_json::from_slice(&output).unwrap();
     assert_eq!(whole["restored"], Value::Array(Vec::new()));
 }

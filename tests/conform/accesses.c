@@ -23,6 +23,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../splitmix64.h"
+
 #define PAGE 4096
 #define FILES 6
 
@@ -42,13 +44,11 @@ static void die(const char *what)
 	exit(1);
 }
 
-/* splitmix64 (Steele et al. 2014). */
 static uint64_t draw(uint64_t below)
 {
-	uint64_t value = random_state += 0x9e3779b97f4a7c15;
-	value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9;
-	value = (value ^ value >> 27) * 0x94d049bb133111eb;
-	return below ? (value ^ value >> 31) % below : 0;
+	uint64_t value = splitmix64(&random_state);
+
+	return below ? value % below : 0;
 }
 
 static char *path_of(int file)

@@ -1,9 +1,7 @@
 //! Boots with bad input and faults: each step of a boot ends with status 0 and a message, and no file is truncated. The steps run in a mount
 //! namespace with an empty `/var/lib`, `/run` and `/usr/share`, so this machine keeps nothing.
 
-use serde_json::Value;
-use std::fs;
-use std::process::{Command, Output};
+use ahead_tests::rig::prelude::*;
 
 /// The steps of one machine.
 struct Machine {
@@ -12,24 +10,20 @@ struct Machine {
     store: String,
 }
 
-/// $1: the shell script. /usr/share is on a disk, for a directory in memory is not listed. The store is in memory: a full one can be made.
+/// $1: the shell script. The path of $ahead may have a space: only lines are separated.
+/// /usr/share is on a disk, for a directory in memory is not listed. The store is in memory: a full one can be made.
 const NAMESPACE: &str = "mount -t tmpfs -o size=64m,mode=755 tmpfs /var/lib && mount -t tmpfs -o mode=755 tmpfs /run && \
-    mount --bind \"$FILES/share\" /usr/share && mkdir -p \"$STORE\" && cd \"$FILES\" && set -e && eval \"$1\"";
+    mount --bind \"$FILES/share\" /usr/share && mkdir -p \"$STORE\" && cd \"$FILES\" && IFS='\n' && set -e && eval \"$1\"";
 
 impl Machine {
     /// `None`, with a message: these steps cannot run here.
     fn new() -> Option<Machine> {
-        if !rustix::process::geteuid().is_root() {
-            eprintln!("skipped: needs root");
-            return None;
-        }
-        let status = Command::new(assert_cmd::cargo::cargo_bin("ahead")).args(["boot", "status", "--json"]).output();
-        let status: Value = serde_json::from_slice(&status.unwrap().stdout).unwrap();
+        needs_root()?;
+        let status = ahead(["boot", "status", "--json"]).json();
         if !status["off"].is_null() {
-            eprintln!("skipped: boots are off here: {}", status["off"]);
-            return None;
+            return skip(format!("boots are off here: {}", status["off"]));
         }
-        let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let home = on_disk();
         fs::create_dir(home.path().join("share")).unwrap();
         for number in 0..10 {
             fs::write(home.path().join(format!("file{number}")), vec![number; 100_000]).unwrap();
@@ -38,25 +32,18 @@ impl Machine {
     }
 
     /// Runs a script, in which `ahead` is the program. The profile of the ten files is at `$STORE/replay.ahead` if `learned`.
-    fn run(&self, learned: bool, script: &str) -> Output {
+    fn run(&self, learned: bool, script: &str) -> Done {
         let learn = "printf '%s\\n' \"$FILES\"/file? | $ahead import - -o \"$STORE/replay.ahead\" >/dev/null 2>&1";
         let script = format!("{}; {script}", if learned { learn } else { ":" });
-        // A new mount namespace holds a copy of every mount: no other test can make one cold meanwhile.
-        let _alone = crate::machine_lock::alone();
-        let done = Command::new("unshare")
-            .args(["--mount", "--propagation", "private", "sh", "-c", NAMESPACE, "sh", &script])
-            .env("ahead", assert_cmd::cargo::cargo_bin("ahead"))
-            .env("STORE", &self.store)
-            .env("FILES", self.home.path())
-            .output()
-            .unwrap();
-        assert!(done.status.success(), "{done:?}");
-        done
+        let _alone = alone();
+        let words = ["--mount", "--propagation", "private", "sh", "-c", NAMESPACE, "sh", &script];
+        let script = program("unshare").args(words).env("ahead", built("ahead")).env("STORE", &self.store);
+        script.env("FILES", self.home.path()).ok()
     }
 
     /// As [`Self::run`], and its standard output.
     fn output(&self, learned: bool, script: &str) -> String {
-        String::from_utf8(self.run(learned, script).stdout).unwrap()
+        self.run(learned, script).out
     }
 }
 
@@ -85,7 +72,7 @@ fn half_of_the_packages_upgraded_makes_only_their_files_stale() {
     let Some(machine) = Machine::new() else { return };
     let replay = machine.output(
         true,
-        "for n in 0 2 4 6 8; do cp file$n new; echo more >>new; mv new file$n; done; \
+        "for n in 0 2 4 6 8; do head -c 100000 /dev/urandom >new; mv new file$n; done; \
          $ahead boot changed; $ahead boot replay; cat /run/ahead/boot-replay.json",
     );
     assert!(
@@ -135,14 +122,13 @@ fn damaged_profile_and_state_are_skipped_with_a_message() {
          printf '\\211AHEAD\\r\\n\\001\\000\\377\\377\\377\\377\\377\\377\\377\\377\\377\\377\\377\\377' >\"$STORE/replay.ahead\"; \
          $ahead boot replay; $ahead boot status; head -c 70000 /dev/zero >\"$STORE/state.json\"; $ahead boot status --json",
     );
-    let output = String::from_utf8(done.stdout).unwrap();
+    let output = &done.out;
     for step in ["replay: skipped: ", "changed: skipped: "] {
         let line = output.lines().find(|line| line.starts_with(step)).unwrap_or_else(|| panic!("{output}"));
         assert!(line.contains("replay.ahead: truncated at byte 300 of"), "{line}");
     }
     assert_eq!(output.matches("replay: skipped: ").count(), 2, "{output}");
-    let message = String::from_utf8_lossy(&done.stderr).into_owned();
-    assert!(message.contains("state.json: skipped: "), "{message}");
+    done.says("state.json: skipped: ");
 }
 
 #[test]
@@ -209,4 +195,64 @@ fn packages_that_are_installed_again_are_replayed_nearly_whole() {
     assert!(kept >= 10, "{output}");
     // Only these: other programs write files of this machine at any time.
     assert!(output.contains("\nall fit\n"), "{output}");
+}
+
+/// Regression: with umask 0 other users could write what root keeps about boots.
+#[test]
+fn modes_of_what_boots_keep_do_not_depend_on_the_umask() {
+    let Some(machine) = Machine::new() else { return };
+    for umask in ["0", "077"] {
+        // First a boot that is to be recorded, then one of a machine that has recorded enough. Profiles have their own modes.
+        let output = machine.output(
+            true,
+            &format!(
+                "mv \"$STORE/replay.ahead\" .; rm -rf /var/lib/ahead; umask {umask}; $ahead boot record; $ahead boot changed; $ahead boot done; \
+                 rm \"$STORE/state.json\"; mv replay.ahead \"$STORE\"; \
+                 for n in 1 2 3 4 5; do cp \"$STORE/replay.ahead\" \"$STORE/boot-$n.ahead\"; done; $ahead boot replay; $ahead boot done; \
+                 cd /; find var/lib/ahead run/ahead ! -name '*.lock' ! -name lock ! -name '*.ahead' -printf '%y%m %p\\n'"
+            ),
+        );
+        let kept = ["/state.json\n", "/boot/settled-", " run/ahead/boot-replay.json\n", " run/ahead/boot-done\n"];
+        assert!(kept.iter().all(|part| output.contains(part)), "{output}");
+        let modes = output.lines().filter(|line| line.contains(" var/lib/ahead") || line.contains(" run/ahead"));
+        for line in modes {
+            assert!(line.starts_with("d755 ") || line.starts_with("f644 "), "{line} with umask {umask}");
+        }
+    }
+}
+
+/// Regression: without systemd `boot install` said that the next boot is observed.
+#[test]
+fn installation_names_what_the_next_boots_do() {
+    let Some(machine) = Machine::new() else { return };
+    let install = "mount -t tmpfs -o mode=755 tmpfs /etc/systemd/system; $ahead boot install --program /usr/bin/env 2>/dev/null; $ahead boot status; \
+                   $ahead boot status --json | tr -d '\\n '";
+    let without = machine.output(false, install);
+    assert!(without.contains("systemd does not run here") && without.contains("not recorded: systemd"), "{without}");
+    assert!(!without.contains("observing boots until") && !without.contains("is observed until"), "{without}");
+    assert!(without.contains("\"systemd\":false") && without.contains("\"next_recording\":null"), "{without}");
+    let with = machine.output(false, &format!("mkdir -p /run/systemd/system; {install}"));
+    assert!(with.contains("enabled: observing boots until 60 s after default.target"), "{with}");
+    for part in
+        ["the replay starts ", " installed  yes\n", "    starts  ", "recorded: fewer than 5", "\"systemd\":true"]
+    {
+        assert!(with.contains(part), "{part}: {with}");
+    }
+}
+
+/// Regression: the start of the replay in the initramfs waited for a writer of a FIFO, and the boot with it; in a full /run it ended with an error.
+#[test]
+fn start_in_the_initramfs_never_holds_the_boot_up() {
+    let Some(machine) = Machine::new() else { return };
+    let start = concat!(env!("CARGO_MANIFEST_DIR"), "/../dist/initramfs/start-replay");
+    let prepare = format!(
+        "unset container; store=root/var/lib/ahead/boot/x; mkdir -p $store; echo junk >$store/replay.ahead; \
+         sed 's|^program=.*|program=/usr/bin/env|' '{start}' >start; "
+    );
+    let run = "timeout 60 sh start \"$PWD/root\" && echo ended || echo \"status $?\"";
+    let fifo = machine.output(false, &format!("{prepare} mkfifo $store/state.json; {run}"));
+    assert_eq!(fifo, "ended\n");
+    let full = "mount -t tmpfs -o size=16k,nr_inodes=1 tmpfs /run";
+    let full = machine.output(false, &format!("{prepare} rm -f $store/state.json; {full}; {run}; ls /run"));
+    assert_eq!(full, "ended\n");
 }

@@ -1,15 +1,10 @@
 //! Counters of open files and decision events, compared with what programs of known patterns do.
 
-use crate::mounted::Mounted;
 use ahead_observe::{
     CounterOptions, Counters, DecisionEvent, DecisionKind, Detail, MappingAdvice, OpenCounters, StateQuery,
 };
-use ahead_sys::bdi::read_ahead_file;
-use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use ahead_tests::rig::prelude::*;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
 
 /// Opens the file (argument 1) as `f`, with its size in pages, and the arguments after it.
 const BEGIN: &str = "import mmap,os,random,sys,time; f=os.open(sys.argv[1],os.O_RDONLY); pages=os.fstat(f).st_size//4096; \
@@ -45,18 +40,14 @@ print(len(opened))";
 
 /// A file on a loop device whose disk has the kernel's default window of 128 KiB.
 struct Disk {
+    _window: Setting,
     mounted: Mounted,
-    window: PathBuf,
-    before: String,
 }
 
 impl Disk {
     fn new() -> Option<Disk> {
         let mounted = Mounted::new("ext4")?;
-        let window = read_ahead_file(mounted.number()).unwrap();
-        let before = std::fs::read_to_string(&window).unwrap();
-        std::fs::write(&window, "128").unwrap();
-        Some(Disk { mounted, window, before })
+        Some(Disk { _window: Setting::set(mounted.queue("read_ahead_kb"), 128), mounted })
     }
 
     fn file(&self, pages: u64) -> PathBuf {
@@ -64,65 +55,31 @@ impl Disk {
     }
 }
 
-impl Drop for Disk {
-    fn drop(&mut self) {
-        std::fs::write(&self.window, self.before.trim()).unwrap();
-    }
-}
-
-fn evict(path: &Path) {
-    let file = File::open(path).unwrap();
-    file.sync_all().unwrap();
-    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-}
-
 /// A program that reads, and then waits: the kernel reuses the address of a closed file, and another process would take its counters over.
-struct Victim {
-    child: Child,
-    output: BufReader<ChildStdout>,
-}
+struct Victim(Running);
 
 impl Victim {
     fn start(script: &str, path: &Path, arguments: &[&str]) -> Victim {
-        let mut command = Command::new("python3");
-        command.arg("-c").arg(format!("{BEGIN}{script}{END}")).arg(path).args(arguments);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        Victim { child, output }
+        let python = program("python3").args(["-c", &format!("{BEGIN}{script}{END}")]).arg(path).args(arguments);
+        Victim(python.open_input().start())
     }
 
     /// One that waits for a line before each read.
     fn stepped(path: &Path) -> Victim {
         let mut victim = Victim::start(STEPS, path, &[]);
-        victim.line();
+        victim.0.line();
         victim
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        assert!(self.output.read_line(&mut line).unwrap() > 0);
-        line.trim().to_owned()
     }
 
     /// Lets it read the next 16 pages.
     fn step(&mut self) {
-        writeln!(self.child.stdin.as_ref().unwrap()).unwrap();
-        self.line();
+        self.0.ask("");
     }
 
     /// What it prints until it has read everything.
     fn finish(&mut self) -> Vec<u64> {
-        std::iter::repeat_with(|| self.line())
-            .take_while(|line| line != "end")
-            .map(|line| line.parse().unwrap())
-            .collect()
-    }
-}
-
-impl Drop for Victim {
-    fn drop(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        let lines = std::iter::repeat_with(|| self.0.line());
+        lines.take_while(|line| line != "end").map(|line| line.parse().unwrap()).collect()
     }
 }
 
@@ -135,7 +92,7 @@ struct Observed {
 
 fn start(detail: Detail) -> Option<Counters> {
     let options = CounterOptions { detail, sends: true, own_pid: std::process::id(), source: None };
-    Counters::start(&options).map_err(|error| eprintln!("skipped: {error}")).ok()
+    Counters::start(&options).or_else(|error| skip(error).ok_or(())).ok()
 }
 
 fn inode(path: &Path) -> u64 {
@@ -422,7 +379,7 @@ fn own_reads_are_not_counted() {
         let Some(counters) = start(detail) else { return };
         let mut events = counters.events().unwrap();
         evict(&path);
-        std::fs::read(&path).unwrap();
+        fs::read(&path).unwrap();
         let mut own = 0;
         events.take(|event| own += u32::from(event.inode == inode)).unwrap();
         assert_eq!(own, 0);
@@ -434,32 +391,20 @@ fn own_reads_are_not_counted() {
 #[test]
 fn file_on_overlay_is_seen_in_its_layer() {
     let Some(disk) = Disk::new() else { return };
-    let at = |name: &str| disk.mounted.root.join(name);
-    for name in ["lower", "upper", "work", "merged"] {
-        std::fs::create_dir(at(name)).unwrap();
-    }
     let path = disk.mounted.file("lower/data", 2048 * 4096);
     evict(&path);
     let inode = inode(&path);
-    let options = ["lower", "upper", "work"].map(|name| at(name).display().to_string());
-    let options = format!("lowerdir={},upperdir={},workdir={}", options[0], options[1], options[2]);
-    let mount = Command::new("mount").args(["-t", "overlay", "overlay", "-o", &options]).arg(at("merged")).status();
-    if !mount.unwrap().success() {
-        return eprintln!("skipped: no overlayfs");
+    let Some((merged, _overlay)) = disk.mounted.overlay() else { return };
+    let data = merged.join("data");
+    let file = File::open(&data).unwrap();
+    let own = StateQuery::new().unwrap().of_own(file.as_fd()).unwrap().unwrap();
+    assert_eq!((own.inode, own.device), (inode, disk.mounted.number()));
+    drop(file);
+    for (script, kind) in [(SEQUENTIAL, DecisionKind::Miss), (MAPPED_SEQUENTIAL, DecisionKind::Fault)] {
+        let Some(observed) = observe(Detail::Decisions, script, &data, &[]) else { return };
+        assert_eq!((observed.counters.misses, observed.counters.issued_pages), (1, 2048));
+        assert_eq!((observed.events[0].kind, observed.events[0].descriptor), (kind, Some(3)));
     }
-    let seen = std::panic::catch_unwind(|| {
-        let file = File::open(at("merged/data")).unwrap();
-        let own = StateQuery::new().unwrap().of_own(file.as_fd()).unwrap().unwrap();
-        assert_eq!((own.inode, own.device), (inode, disk.mounted.number()));
-        drop(file);
-        for (script, kind) in [(SEQUENTIAL, DecisionKind::Miss), (MAPPED_SEQUENTIAL, DecisionKind::Fault)] {
-            let Some(observed) = observe(Detail::Decisions, script, &at("merged/data"), &[]) else { return };
-            assert_eq!((observed.counters.misses, observed.counters.issued_pages), (1, 2048));
-            assert_eq!((observed.events[0].kind, observed.events[0].descriptor), (kind, Some(3)));
-        }
-    });
-    assert!(Command::new("umount").arg(at("merged")).status().unwrap().success());
-    seen.unwrap();
 }
 
 /// More open files than the kernel returns at once. The time of one query is printed; the limit is for a slow machine.
@@ -472,7 +417,7 @@ fn ten_thousand_open_files_are_counted() {
     let Some(counters) = start(Detail::Decisions) else { return };
     let mut victim = Victim::start(MANY, &path, &[]);
     let opened = usize::try_from(victim.finish()[0]).unwrap();
-    let begin = std::time::Instant::now();
+    let begin = Instant::now();
     let counted = counters.per_open().unwrap();
     let elapsed = begin.elapsed();
     eprintln!("counters of {} open files in {elapsed:?}", counted.len());

@@ -2,22 +2,17 @@
 //! noted change; then `ahead restore` must restore the machine. A printed seed determines n and all other choices. A run
 //! without a kill shows first how many changes a command notes.
 
-use crate::machine_lock;
 use ahead_model::random::SplitMix64;
-use ahead_sys::{holders, loopdev, machine, mounting};
+use ahead_sys::{holders, loopdev, mounting};
+use ahead_tests::rig::prelude::*;
+use ahead_tests::rig::process::kill_if_alive;
+use ahead_tests::rig::program::signal_of;
 use ahead_undo::{Action, Note, ProcessId};
 use std::collections::BTreeSet;
-use std::fs;
-use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::process::ExitStatus;
 
 /// The seed to repeat a run: `AHEAD_TEST_SEED=… cargo test …`.
 const SEED: &str = "AHEAD_TEST_SEED";
-
-/// Each step takes seconds at most. The limit ends a step that hangs.
-const LONGEST: Duration = Duration::from_secs(60);
 
 /// Rounds of create, attach, detach and a recording each. More rounds, up to the limit, follow if a command ended before its kill.
 const ROUNDS: u64 = 2;
@@ -35,22 +30,6 @@ fn seed() -> u64 {
     let seed = given.unwrap_or(now);
     eprintln!("{SEED}={seed}");
     seed
-}
-
-fn ahead(arguments: &[&str]) -> Command {
-    let mut command = Command::new(assert_cmd::cargo::cargo_bin("ahead"));
-    command.args(arguments).env_remove("SUDO_USER").env_remove("SUDO_UID");
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    command
-}
-
-/// Waits until `done` holds.
-pub fn wait_until(what: &str, done: impl Fn() -> bool) {
-    let deadline = Instant::now() + LONGEST;
-    while !done() {
-        assert!(Instant::now() < deadline, "{what}: not within the deadline");
-        std::thread::yield_now();
-    }
 }
 
 /// The processes that have a disk's log open, noted as owner or not: the daemon, which opens it before its start, and
@@ -87,37 +66,31 @@ impl Seen {
 }
 
 /// Kills a command after enough changes, or waits for its end. Also returns its exit status.
-fn kill_when(mut child: Child, is_far_enough: impl Fn(&Seen) -> bool) -> (Seen, ExitStatus) {
+fn kill_when(command: Program, is_far_enough: impl Fn(&Seen) -> bool) -> (Seen, ExitStatus) {
+    watch(command.start(), is_far_enough)
+}
+
+fn watch(mut running: Running, is_far_enough: impl Fn(&Seen) -> bool) -> (Seen, ExitStatus) {
     let mut seen = Seen::default();
-    let deadline = Instant::now() + LONGEST;
-    while child.try_wait().unwrap().is_none() {
-        assert!(Instant::now() < deadline);
-        seen.look(child.id());
-        if is_far_enough(&seen) {
-            break;
-        }
-    }
-    child.kill().unwrap();
-    (seen, child.wait().unwrap())
+    wait_until("the command", || {
+        let has_ended = running.has_ended();
+        seen.look(running.pid());
+        has_ended || is_far_enough(&seen)
+    });
+    (seen, running.kill())
 }
 
 /// Whether the command was killed before its end.
 fn was_killed(ended: ExitStatus) -> bool {
-    ended.signal() == Some(9)
+    signal_of(ended) == Some(9)
 }
 
 /// Number of visible changes that a command notes without a kill.
-fn count(mut command: Command) -> u64 {
-    let (seen, ended) = kill_when(command.spawn().unwrap(), |_| false);
-    assert!(ended.success(), "{command:?}: {ended}");
+fn count(command: Program) -> u64 {
+    let what = command.to_string();
+    let (seen, ended) = kill_when(command, |_| false);
+    assert!(ended.success(), "{what}: {ended}");
     seen.count()
-}
-
-fn kill(process: ProcessId) {
-    // Another process may have the number by now.
-    if process.is_alive() {
-        let _ = Command::new("kill").args(["-9", &process.pid.to_string()]).stderr(Stdio::null()).status().unwrap();
-    }
 }
 
 impl Seen {
@@ -134,8 +107,7 @@ struct Place {
 
 impl Place {
     fn new(number: u64) -> Place {
-        let base = Some(Path::new("/dev/shm")).filter(|path| path.is_dir()).unwrap_or(Path::new("/tmp"));
-        let directory = tempfile::tempdir_in(base).unwrap();
+        let directory = in_memory();
         fs::create_dir(directory.path().join("mnt")).unwrap();
         Place { directory, name: format!("crash-{}-{number}", std::process::id()) }
     }
@@ -144,23 +116,21 @@ impl Place {
         self.directory.path().join(name)
     }
 
-    fn command(&self, what: &str, more: &[&str]) -> Command {
-        let (image, mount) = (self.path("x.img"), self.path("mnt"));
-        let mut command = ahead(&["disk", what]);
-        command.arg(image).arg("--mount").arg(mount).args(["--name", &self.name, "--model", "ssd"]).args(more);
-        command
+    fn command(&self, what: &str, more: &[&str]) -> Program {
+        let command = ahead(["disk", what]).arg(self.path("x.img")).arg("--mount").arg(self.path("mnt"));
+        command.args(["--name", &self.name, "--model", "ssd"]).args(more)
     }
 
-    fn create(&self, filesystem: &str) -> Command {
+    fn create(&self, filesystem: &str) -> Program {
         let size = if filesystem == "xfs" { "320M" } else { "128M" };
         self.command("create", &["--size", size, "--fs", filesystem])
     }
 
     /// Kills a command that makes the disk after `changes` noted changes, and optionally its daemon.
-    fn kill_at(&self, changes: u64, mut command: Command, daemon_too: bool) -> (Seen, ExitStatus) {
-        let killed = kill_when(command.spawn().unwrap(), |seen| seen.count() >= changes);
+    fn kill_at(&self, changes: u64, command: Program, daemon_too: bool) -> (Seen, ExitStatus) {
+        let killed = kill_when(command, |seen| seen.count() >= changes);
         if daemon_too {
-            daemons(&self.name).for_each(kill);
+            daemons(&self.name).for_each(kill_if_alive);
         }
         killed
     }
@@ -193,26 +163,18 @@ impl Place {
         let devices =
             || fs::read_dir("/sys/block").unwrap().map(|entry| Path::new("/dev").join(entry.unwrap().file_name()));
         wait_until("the loop device's end", || !devices().any(|device| is_ours(&device)));
-        let left = |directory: &str| -> Vec<_> {
-            let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
-            entries.filter(|name| name.to_string_lossy().starts_with(&self.name)).collect()
-        };
-        assert_eq!(left("/run/ahead/disk"), Vec::<std::ffi::OsString>::new());
+        assert_eq!(names_with("/run/ahead/disk", &self.name), Vec::<String>::new());
     }
 }
 
 fn restore() {
-    let done = ahead(&["restore"]).stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap();
-    assert!(done.status.success(), "{done:?}");
+    ahead(["restore"]).ok();
 }
 
 #[test]
 fn commands_killed_at_any_moment_leave_nothing() {
-    if !machine::is_root() || !Path::new("/dev/fuse").exists() || !Path::new("/dev/loop-control").exists() {
-        eprintln!("skipped: needs root, FUSE and loop devices");
-        return;
-    }
-    let _machine = machine_lock::alone();
+    let Some(()) = needs_emulated_disks() else { return };
+    let _machine = alone();
     let mut random = SplitMix64::new(seed());
     // Whether a kill preceded the end: of create, of attach, of a recording.
     let mut came = [false; 3];
@@ -249,15 +211,14 @@ fn killed_attach_and_detach(random: &mut SplitMix64, place: &Place, filesystem: 
     let (stage, daemon_too) = (random.below(4), random.below(2) == 0);
     eprintln!("detach {filesystem}: killed at stage {stage}, the daemon too: {daemon_too}");
     let mount = place.path("mnt");
-    let detach = ahead(&["disk", "detach", &place.name]).spawn().unwrap();
-    kill_when(detach, |_| match stage {
+    kill_when(ahead(["disk", "detach", &place.name]), |_| match stage {
         0 => true,
         1 => !mounting::is_mount_point(&mount).unwrap(),
         2 => loopdev::status(&disk.device).unwrap().is_none_or(|s| !s.backing.to_string_lossy().contains(&place.name)),
         _ => !disk.daemon.is_alive(),
     });
     if daemon_too {
-        kill(disk.daemon);
+        kill_if_alive(disk.daemon);
     }
     place.restore(&[disk.daemon]);
     let attach = || place.command("attach", &[]);
@@ -274,16 +235,15 @@ fn killed_attach_and_detach(random: &mut SplitMix64, place: &Place, filesystem: 
 fn killed_recording(random: &mut SplitMix64) -> bool {
     let home = tempfile::tempdir().unwrap();
     let record = || {
-        let mut record = ahead(&["record", "--cold", "--precise", "-o"]);
-        record.arg(home.path().join("p.ahead")).args(["--", "cat", "/bin/sh"]);
-        record
+        let record = ahead(["record", "--cold", "--precise", "-o"]).arg(home.path().join("p.ahead"));
+        record.args(["--", "cat", "/bin/sh"])
     };
     let count = count(record());
     let changes = change(random, count);
     eprintln!("record: killed at change {changes} of {count}");
-    let child = record().spawn().unwrap();
-    let own = format!("debugfs-{}-", child.id());
-    let (seen, ended) = kill_when(child, |seen| seen.count() >= changes);
+    let child = record().start();
+    let own = format!("debugfs-{}-", child.pid());
+    let (seen, ended) = watch(child, |seen| seen.count() >= changes);
     restore();
     let notes = ahead_undo::notes().unwrap();
     assert!(notes.iter().all(|(_, note)| !seen.owners.contains(&note.owner)), "{notes:?}");

@@ -4,105 +4,32 @@
 mod detaching;
 mod hostile;
 
-use crate::machine_lock::Held;
 use ahead_disk::{Client, DiskInfo, FaultChange, Punctuality, Stat};
 use ahead_disk_server::accuracy;
 use ahead_model::random::SplitMix64;
 use ahead_sys::direct::AlignedBuffer;
-use ahead_sys::{block, daemon, evict, loopdev, machine, mounting};
-use assert_cmd::Command;
-use serde_json::Value;
-use std::fs::{self, File};
+use ahead_sys::{block, daemon, loopdev, mounting};
+use ahead_tests::rig::emulated::kill_daemon;
+use ahead_tests::rig::prelude::*;
+use ahead_tests::rig::wait::LONGEST;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
-/// Each command takes seconds at most. The limit ends one that hangs.
-const LONGEST: Duration = Duration::from_secs(120);
-
-fn ahead(arguments: &[&str]) -> Command {
-    let mut command = Command::cargo_bin("ahead").unwrap();
-    command.args(arguments).timeout(LONGEST);
-    command
+/// `ahead disk` with these arguments. Each command takes seconds at most.
+fn disk_command(arguments: &[&str]) -> Program {
+    ahead(["disk"]).args(arguments).limit(2 * LONGEST)
 }
 
-/// The directory of one test's disks. The disks are detached on drop, also after a panic.
-pub struct Home {
-    directory: tempfile::TempDir,
-    names: Vec<String>,
-    _machine: Held,
-}
-
-impl Home {
-    /// `None`, with the reason printed, where disks cannot be emulated.
-    pub fn new() -> Option<Home> {
-        Home::with(Held::shared)
-    }
-
-    /// The same for a test that measures, or that restores notes of other processes.
-    pub fn alone() -> Option<Home> {
-        Home::with(Held::alone)
-    }
-
-    fn with(machine: impl FnOnce() -> Held) -> Option<Home> {
-        for (path, what) in [("/dev/fuse", "FUSE"), ("/dev/loop-control", "loop devices")] {
-            if !Path::new(path).exists() {
-                eprintln!("skipped: no {what} here");
-                return None;
-            }
-        }
-        if !machine::is_root() {
-            eprintln!("skipped: needs root");
-            return None;
-        }
-        // In memory: the storage below must not be slower than the model.
-        let base = Some(Path::new("/dev/shm")).filter(|path| path.is_dir()).unwrap_or(Path::new("/tmp"));
-        Some(Home { directory: tempfile::tempdir_in(base).unwrap(), names: Vec::new(), _machine: machine() })
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    /// A name that no other test uses.
-    fn name(&mut self, what: &str) -> String {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("test-{what}-{}-{number}", std::process::id());
-        self.names.push(name.clone());
-        name
-    }
-
-    pub fn create(&mut self, what: &str, options: &[&str]) -> DiskInfo {
-        let name = self.name(what);
-        let image = self.path(&format!("{name}.img"));
-        ahead(&["disk", "create", image.to_str().unwrap(), "--name", &name]).args(options).assert().success();
-        ahead_disk::find(&name).unwrap()
-    }
-
-    pub fn mount_point(&self) -> String {
-        let mount = self.path("mnt");
-        fs::create_dir_all(&mount).unwrap();
-        mount.to_str().unwrap().to_owned()
-    }
-}
-
-impl Drop for Home {
-    fn drop(&mut self) {
-        for disk in self.names.iter().filter_map(|name| ahead_disk::find(name).ok()) {
-            if let Err(error) = ahead_disk::detach(&disk) {
-                eprintln!("not detached: {error}");
-            }
-        }
-    }
+/// Attaches an image again.
+fn attach(image: &Path, name: &str, more: &[&str]) -> DiskInfo {
+    disk_command(&["attach", image.to_str().unwrap(), "--name", name, "--model", "ssd"]).args(more).ok();
+    ahead_disk::find(name).unwrap()
 }
 
 fn detach(disk: &DiskInfo) {
-    ahead(&["disk", "detach", &disk.name]).assert().success();
+    disk_command(&["detach", &disk.name]).ok();
 }
 
 /// Asserts that nothing of this disk exists any more: no mount, loop device, file or note.
@@ -114,8 +41,7 @@ fn assert_gone(disk: &DiskInfo) {
     }
     let attached = loopdev::status(&disk.device).unwrap();
     assert!(attached.is_none_or(|status| !status.backing.to_string_lossy().contains(&disk.name)));
-    let left = fs::read_dir("/run/ahead/disk").unwrap().map(|entry| entry.unwrap().file_name());
-    assert_eq!(left.filter(|name| name.to_string_lossy().starts_with(&disk.name)).count(), 0);
+    assert_eq!(names_with("/run/ahead/disk", &disk.name), Vec::<String>::new());
     assert_eq!(ahead_undo::notes().unwrap().iter().filter(|(_, note)| note.owner == disk.daemon).count(), 0);
     assert!(!disk.daemon.is_alive());
 }
@@ -128,7 +54,7 @@ fn pattern(seed: u64, length: usize) -> Vec<u8> {
 
 #[test]
 fn written_data_is_read_after_a_new_attach() {
-    let Some(mut home) = Home::new() else { return };
+    let Some(mut home) = Disks::new() else { return };
     let mount = home.mount_point();
     for (filesystem, size) in [("ext4", "256M"), ("ext2", "64M"), ("ext3", "64M"), ("xfs", "320M"), ("btrfs", "160M")] {
         let create = ["--size", size, "--model", "ssd", "--fs", filesystem, "--mount", &mount];
@@ -143,16 +69,14 @@ fn written_data_is_read_after_a_new_attach() {
         detach(&disk);
         assert_gone(&disk);
         for preload in [None, Some("--preload")] {
-            let (name, image) = (home.name(filesystem), disk.image.to_str().unwrap());
-            ahead(&["disk", "attach", image, "--name", &name, "--model", "ssd", "--mount", &mount])
-                .args(preload)
-                .assert()
-                .success();
+            let name = home.name(filesystem);
+            let more: Vec<&str> = ["--mount", &mount].into_iter().chain(preload).collect();
+            let again = attach(&disk.image, &name, &more);
             assert!(fs::read(Path::new(&mount).join("large")).unwrap() == large, "{filesystem} {preload:?}");
             for (i, content) in small.iter().enumerate() {
                 assert_eq!(&fs::read(Path::new(&mount).join(format!("small{i}"))).unwrap(), content, "{filesystem}");
             }
-            detach(&ahead_disk::find(&name).unwrap());
+            detach(&again);
         }
         fs::remove_file(&disk.image).unwrap();
     }
@@ -160,7 +84,7 @@ fn written_data_is_read_after_a_new_attach() {
 
 #[test]
 fn the_device_has_the_properties_of_its_model() {
-    let Some(mut home) = Home::new() else { return };
+    let Some(mut home) = Disks::new() else { return };
     let disk = home.create("looks", &["--size", "64M", "--model", "hdd", "--fs", "none", "--read-ahead-kb", "256"]);
     let model = disk.model().unwrap();
     let queue = |setting| block::disk_setting(disk.device_number, setting).unwrap();
@@ -172,8 +96,7 @@ fn the_device_has_the_properties_of_its_model() {
     assert_eq!(ahead_disk::find_by_device(disk.device_number), Some(disk.clone()));
     assert_eq!(ahead_disk::find(disk.device.to_str().unwrap()).unwrap(), disk);
     assert!(loopdev::status(&disk.device).unwrap().unwrap().direct_io);
-    let listed = ahead(&["disk", "list", "--json"]).output().unwrap();
-    let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    let listed = disk_command(&["list", "--json"]).json();
     let own = listed.as_array().unwrap().iter().find(|row| row["name"] == *disk.name).unwrap();
     assert_eq!((&own["model"], &own["alive"]), (&"hdd".into(), &true.into()));
     detach(&disk);
@@ -228,7 +151,7 @@ const TOLERANCE_US: f64 = 60.0;
 
 #[test]
 fn served_times_are_the_model_s() {
-    let Some(mut home) = Home::alone() else { return };
+    let Some(mut home) = Disks::alone() else { return };
     // Other programs should run as little as possible.
     let _ = daemon::set_nice();
     for (model, reads) in [("hdd", 32), ("ssd", 1000), ("cloud", 300), ("emmc", 500)] {
@@ -258,17 +181,15 @@ fn served_times_are_the_model_s() {
 /// and its settings counted as the machine's.
 #[test]
 fn disks_created_and_detached_in_parallel_leave_no_notes() {
-    let Some(mut home) = Home::new() else { return };
+    let Some(mut home) = Disks::new() else { return };
     let options = ["--size", "16M", "--model", "ssd", "--fs", "none"];
     let disks: Vec<DiskInfo> = ["one", "two"].iter().map(|name| home.create(name, &options)).collect();
     let come_and_go = |disk: &DiskInfo| {
-        let image = disk.image.to_str().unwrap();
         let mut now = disk.clone();
         for _ in 0..4 {
             detach(&now);
             assert_gone(&now);
-            ahead(&["disk", "attach", image, "--name", &disk.name, "--model", "ssd"]).assert().success();
-            now = ahead_disk::find(&disk.name).unwrap();
+            now = attach(&disk.image, &disk.name, &[]);
         }
     };
     std::thread::scope(|scope| {
@@ -280,7 +201,7 @@ fn disks_created_and_detached_in_parallel_leave_no_notes() {
 
 #[test]
 fn the_counters_match_the_reads() {
-    let Some(mut home) = Home::new() else { return };
+    let Some(mut home) = Disks::new() else { return };
     let disk = home.create("counts", &["--size", "64M", "--model", "hdd", "--fs", "none"]);
     let client = Client::new(&disk);
     let file = File::options().read(true).write(true).custom_flags(block::O_DIRECT).open(&disk.device).unwrap();
@@ -295,7 +216,7 @@ fn the_counters_match_the_reads() {
     assert!(stat.seeks >= 9 && stat.failed == 0, "{stat:?}");
     let busy_ns = busy_ns(&client.reads().unwrap());
     assert!(stat.busy_us.abs_diff(busy_ns / 1000) <= 10, "{stat:?} {busy_ns}");
-    ahead(&["disk", "stat", &disk.name, "--reset"]).assert().success();
+    disk_command(&["stat", &disk.name, "--reset"]).ok();
     assert_eq!((stat_json(&disk).requests, stat_json(&disk).busy_us), (0, 0));
 }
 
@@ -314,8 +235,7 @@ fn busy_ns(reads: &[ahead_disk::Read]) -> u64 {
 }
 
 fn stat_json(disk: &DiskInfo) -> Stat {
-    let output = ahead(&["disk", "stat", &disk.name, "--json"]).output().unwrap();
-    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let value = disk_command(&["stat", &disk.name, "--json"]).json();
     for key in ["name", "model", "beyond_rig", "requests", "bytes", "seeks", "busy_us", "lateness_p99_us"] {
         assert!(!value[key].is_null(), "{key}");
     }
@@ -324,7 +244,7 @@ fn stat_json(disk: &DiskInfo) -> Stat {
 
 #[test]
 fn faults_are_set_and_cleared_on_a_running_disk() {
-    let Some(mut home) = Home::new() else { return };
+    let Some(mut home) = Disks::new() else { return };
     let disk = home.create("faults", &["--size", "64M", "--model", "nvme", "--fs", "none", "--fail", "1M+64K"]);
     let file = File::options().read(true).custom_flags(block::O_DIRECT).open(&disk.device).unwrap();
     let mut buffer = AlignedBuffer::new(4096);
@@ -333,12 +253,11 @@ fn faults_are_set_and_cleared_on_a_running_disk() {
     assert_eq!(read(1 << 20).unwrap_err().raw_os_error(), Some(EIO));
     assert_eq!(read((1 << 20) + (60 << 10)).unwrap_err().raw_os_error(), Some(EIO));
     read((1 << 20) + (64 << 10)).unwrap();
-    ahead(&["disk", "fault", &disk.name, "--clear", "--stall", "80ms"]).assert().success();
+    disk_command(&["fault", &disk.name, "--clear", "--stall", "80ms"]).ok();
     let start = Instant::now();
     read(1 << 20).unwrap();
     assert!(start.elapsed() >= Duration::from_millis(79));
-    let beyond = ahead(&["disk", "fault", &disk.name, "--fail", "64M+4K"]).assert().code(1);
-    assert!(String::from_utf8_lossy(&beyond.get_output().stderr).contains("do not lie on the disk"));
+    disk_command(&["fault", &disk.name, "--fail", "64M+4K"]).fails(1).says("do not lie on the disk");
     let faults = Client::new(&disk).fault(FaultChange { clear: true, ..FaultChange::default() }).unwrap();
     assert_eq!(faults.stall_ms, 0);
     read(2 << 20).unwrap();
@@ -346,80 +265,45 @@ fn faults_are_set_and_cleared_on_a_running_disk() {
 }
 
 /// A separate mount namespace, which keeps its mounts when the test unmounts its mounts.
-struct Elsewhere(std::process::Child);
-
-impl Elsewhere {
-    fn new() -> Elsewhere {
-        let mut program = std::process::Command::new("unshare")
-            .args(["-m", "--propagation", "private", "sh", "-c", "echo ready; read end"])
-            .stdin(std::process::Stdio::piped())
-            .stdout(std::process::Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut ready = [0; 6];
-        std::io::Read::read_exact(program.stdout.as_mut().unwrap(), &mut ready).unwrap();
-        Elsewhere(program)
-    }
-}
-
-impl Drop for Elsewhere {
-    fn drop(&mut self) {
-        // Closes the input first: the process waits for it.
-        let _ = self.0.wait();
-    }
+fn elsewhere() -> Running {
+    let words = ["-m", "--propagation", "private", "sh", "-c", "echo ready; read end"];
+    let mut program = program("unshare").args(words).open_input().start();
+    assert_eq!(program.line(), "ready");
+    program
 }
 
 /// Regression: the error was that of a write, and the exit status did not report a missing feature (77).
 #[test]
 fn a_disk_is_not_supported_where_run_is_read_only() {
     // A mount namespace holds copies of other tests' mounts.
-    let Some(mut home) = Home::alone() else { return };
+    let Some(mut home) = Disks::alone() else { return };
     let (name, image) = (home.name("readonly"), home.path("readonly.img"));
     let existing = home.path("existing.img");
     File::create(&existing).unwrap().set_len(16 << 20).unwrap();
-    let ahead = assert_cmd::cargo::cargo_bin("ahead");
     let say = |arguments: &[&str]| {
-        let output = std::process::Command::new("unshare")
-            .args(["-m", "sh", "-c", r#"mount --bind /run /run && mount -o remount,bind,ro /run && exec "$0" "$@""#])
-            .arg(&ahead)
-            .arg("disk")
-            .args(arguments)
-            .args(["--name", &name, "--model", "ssd"])
-            .output()
-            .unwrap();
-        let message = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!((output.status.code(), message.lines().count()), (Some(77), 1), "{message}");
-        assert!(message.contains("not supported here: /run/ahead/"), "{message}");
+        let command = disk_command(arguments).args(["--name", &name, "--model", "ssd"]);
+        let command = command.apart(r#"mount --bind /run /run && mount -o remount,bind,ro /run && exec "$@""#);
+        command.fails(77).says("not supported here: /run/ahead/").in_one_line();
     };
     say(&["create", image.to_str().unwrap(), "--size", "16M", "--fs", "none"]);
     say(&["attach", existing.to_str().unwrap()]);
     assert!(!image.exists() && ahead_disk::find(&name).is_err());
 }
 
-/// For changes of another process without a descriptor to wait on.
-fn wait_until(mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + LONGEST;
-    while !done() {
-        assert!(Instant::now() < deadline);
-        std::thread::yield_now();
-    }
-}
-
 #[test]
 fn restore_removes_the_remains_of_a_killed_daemon() {
-    let Some(mut home) = Home::alone() else { return };
+    let Some(mut home) = Disks::alone() else { return };
     let mount = home.mount_point();
     let disk = home.create("killed", &["--size", "64M", "--model", "hdd", "--mount", &mount]);
     fs::write(Path::new(&mount).join("file"), pattern(1, 1 << 20)).unwrap();
     let open = File::open(Path::new(&mount).join("file")).unwrap();
-    evict::file(&open).unwrap();
-    std::process::Command::new("kill").args(["-9", &disk.daemon.pid.to_string()]).status().unwrap();
-    assert!(ahead_process::wait_end(disk.daemon, LONGEST).unwrap());
+    ahead_sys::evict::file(&open).unwrap();
+    kill_daemon(&disk);
     // The mount still exists, and returns errors instead of data.
     assert!(open.read_at(&mut [0; 4096], 512 << 10).is_err());
     assert!(!ahead_disk::find(&disk.name).unwrap().is_alive());
     drop(open);
-    ahead(&["restore"]).assert().success();
+    ahead(["restore"]).ok();
     assert_gone(&disk);
     assert!(disk.image.exists());
 }
@@ -427,7 +311,7 @@ fn restore_removes_the_remains_of_a_killed_daemon() {
 /// Regression: the daemon undid only its own changes. The log, noted by the starter, stayed, and the name remained in use.
 #[test]
 fn daemon_without_its_killed_starter_leaves_nothing() {
-    let Some(mut home) = Home::new() else { return };
+    let Some(mut home) = Disks::new() else { return };
     let image = home.path("x.img");
     File::create(&image).unwrap().set_len(16 << 20).unwrap();
     let setup = |name: &str| {
@@ -443,7 +327,7 @@ fn daemon_without_its_killed_starter_leaves_nothing() {
         let name = home.name("orphan");
         let log = PathBuf::from(format!("/run/ahead/disk/{name}.log"));
         let (mut starter, its) = UnixStream::pair().unwrap();
-        let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("ahead"))
+        let mut child = std::process::Command::new(built("ahead"))
             .args(["disk", "serve"])
             .stdin(File::options().read(true).write(true).open(&image).unwrap())
             .stdout(OwnedFd::from(its))
@@ -463,7 +347,7 @@ fn daemon_without_its_killed_starter_leaves_nothing() {
         drop(starter);
         assert_eq!(child.wait().unwrap().code(), Some(1), "{moment}");
         // The last step of the daemon's helper.
-        wait_until(|| ahead_undo::notes().unwrap().iter().all(|(_, note)| note.owner != own));
+        wait_until("the last step", || ahead_undo::notes().unwrap().iter().all(|(_, note)| note.owner != own));
         assert!(!log.exists(), "{moment}");
         assert!(!Path::new(&format!("/run/ahead/disk/{name}")).exists(), "{moment}");
     }
@@ -471,30 +355,22 @@ fn daemon_without_its_killed_starter_leaves_nothing() {
 
 #[test]
 fn a_killed_create_can_be_undone() {
-    let Some(mut home) = Home::alone() else { return };
+    let Some(mut home) = Disks::alone() else { return };
     let mount = home.mount_point();
-    let program = assert_cmd::cargo::cargo_bin("ahead");
     // A kill at a random moment: restore must remove all changes made by then.
     for (signal, after_s) in [("KILL", "0.005"), ("KILL", "0.06"), ("KILL", "0.15"), ("INT", "0.06"), ("INT", "0.15")] {
         let name = home.name("half");
         let image = home.path(&format!("{name}.img"));
-        let create = std::process::Command::new("timeout")
-            .args(["--foreground", "-s", signal, after_s])
-            .arg(&program)
-            .args(["disk", "create", image.to_str().unwrap(), "--name", &name, "--size", "1G", "--model", "hdd"])
-            .args(["--mount", &mount])
-            .stdout(std::process::Stdio::null())
-            .stderr(std::process::Stdio::null())
-            .status()
-            .unwrap();
-        if create.success() {
+        let create = ["create", image.to_str().unwrap(), "--name", &name, "--size", "1G", "--model", "hdd"];
+        let create = disk_command(&create).args(["--mount", &mount]);
+        if create.behind(["timeout", "--foreground", "-s", signal, after_s]).start().status().success() {
             detach(&ahead_disk::find(&name).unwrap());
             fs::remove_file(&image).unwrap();
         }
         // The abandoned daemon ends without a request, even if it was killed before its first note. The notes name its
         // remaining changes, which other processes undo.
-        wait_until(|| crate::crash::daemons(&name).next().is_none());
-        ahead(&["restore"]).assert().success();
+        wait_until("the daemon's end", || crate::crash::daemons(&name).next().is_none());
+        ahead(["restore"]).ok();
         assert!(!image.exists(), "{signal} after {after_s} s");
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         assert!(!mounts.contains(&name) && !mounting::is_mount_point(Path::new(&mount)).unwrap());
@@ -503,16 +379,14 @@ fn a_killed_create_can_be_undone() {
 
 #[test]
 fn invalid_arguments_are_refused_and_leave_nothing() {
-    let Some(mut home) = Home::new() else { return };
+    let Some(mut home) = Disks::new() else { return };
     let mount = home.mount_point();
     let disk = home.create("taken", &["--size", "16M", "--model", "ssd", "--fs", "none"]);
     let (image, other) = (disk.image.to_str().unwrap().to_owned(), home.path("other.img"));
     let other = other.to_str().unwrap();
-    let directory = home.directory.path().to_str().unwrap().to_owned();
+    let directory = home.path("").to_str().unwrap().to_owned();
     let refused_as = |status: i32, arguments: &[&str], says: &str| {
-        let assert = ahead(&["disk"]).args(arguments).assert().code(status);
-        let message = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
-        assert!(message.contains(says) && message.lines().count() == 1, "{arguments:?}: {message}");
+        disk_command(arguments).fails(status).says(says).in_one_line();
         assert!(!Path::new(other).exists(), "{arguments:?}");
     };
     let refused = |arguments: &[&str], says: &str| refused_as(1, arguments, says);
@@ -538,23 +412,12 @@ fn invalid_arguments_are_refused_and_leave_nothing() {
 
 #[test]
 fn a_full_disk_below_is_reported() {
-    let Some(mut home) = Home::new() else { return };
+    let Some(mut home) = Disks::new() else { return };
     let below = home.path("below");
-    fs::create_dir(&below).unwrap();
-    let mounted =
-        std::process::Command::new("mount").args(["-t", "tmpfs", "-o", "size=256k", "tmpfs"]).arg(&below).status();
-    if !mounted.is_ok_and(|status| status.success()) {
-        eprintln!("skipped: no tmpfs can be mounted");
-        return;
-    }
+    let Some(_small) = ahead_tests::rig::mounted::mount("tmpfs", &below, "tmpfs", "size=256k") else { return };
     let (name, image) = (home.name("full"), below.join("x.img"));
-    let assert = ahead(&["disk", "create", image.to_str().unwrap(), "--name", &name, "--size", "512M"])
-        .args(["--model", "ssd", "--fs", "ext4"])
-        .assert()
-        .code(1);
-    let message = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
-    let exists = image.exists();
-    mounting::unmount(&below).unwrap();
-    assert!(message.contains("No space left") && message.lines().count() == 1, "{message}");
-    assert!(!exists);
+    let create =
+        ["create", image.to_str().unwrap(), "--name", &name, "--size", "512M", "--model", "ssd", "--fs", "ext4"];
+    disk_command(&create).fails(1).says("No space left").in_one_line();
+    assert!(!image.exists());
 }

@@ -8,138 +8,71 @@ mod silent;
 mod stalled;
 mod window;
 
-use crate::mounted::Mounted;
-use crate::reclaim::unless_reclaimed;
-use ahead_profile::{Extent, File, Lookup, Metadata, Profile};
+use ahead_profile::{Extent, Lookup, Metadata, Profile};
 use ahead_sys::{block, cache, mounting, openat};
-use assert_cmd::Command;
-use serde_json::Value;
-use std::fs;
+use ahead_tests::rig::prelude::*;
+use ahead_tests::rig::profile::{extent, of_files, saved};
 use std::io::Read;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
 
 /// Each replay takes less than a second. The limit ends a replay that hangs.
 const LONGEST: Duration = Duration::from_secs(60);
 
-impl Mounted {
-    /// The block device's number, as in stat.
-    fn key(&self) -> u64 {
-        openat::handle(&self.root).unwrap().identity().device
-    }
-
-    /// A profile's entry for a file of which these ranges were used, in this order.
-    fn used(&self, path: &Path, ranges: &[Range<u64>]) -> File {
-        let now = openat::handle(path).unwrap().identity();
-        let extent = |(index, range): (usize, &Range<u64>)| Extent {
-            offset_bytes: range.start,
-            length_bytes: range.end - range.start,
-            first_use_us: index as u64 * 1000,
-            runs: 1,
-            physical_bytes: None,
-            warm_use: None,
-        };
-        File {
-            path: path.as_os_str().as_bytes().to_vec(),
-            fs_path: b"/".to_vec(),
-            fs_type: self.fs_type.into(),
-            device: now.device,
-            inode: now.inode,
-            size_bytes: now.size_bytes,
-            mtime_ns: now.mtime_ns,
-            extents: ranges.iter().enumerate().map(extent).collect(),
-            ..File::default()
-        }
-    }
-
-    /// The metadata that is cached now, in the form of a profile: a cold listing of the tree has just used it.
-    fn cached_metadata(&self) -> Metadata {
-        let node = fs::File::open(&self.device.device).unwrap();
-        let cached = cache::resident(&node, 0, block::size_bytes(self.number()).unwrap()).unwrap();
-        let extent = |range: Range<u64>| Extent {
-            offset_bytes: range.start,
-            length_bytes: range.end - range.start,
-            first_use_us: 0,
-            runs: 1,
-            physical_bytes: Some(range.start),
-            warm_use: None,
-        };
-        Metadata {
-            device_path: self.device.device.as_os_str().as_bytes().to_vec(),
-            mount_point: self.root.as_os_str().as_bytes().to_vec(),
-            fs_type: self.fs_type.into(),
-            device: self.key(),
-            extents: cached.into_iter().map(extent).collect(),
-        }
-    }
-
-    fn make_tree(&self) {
-        for directory in 0..40 {
-            let directory = self.root.join(format!("directory-{directory}"));
-            fs::create_dir(&directory).unwrap();
-            for file in 0..100 {
-                fs::write(directory.join(format!("a-file-with-a-rather-long-name-{file}")), "x").unwrap();
-            }
-        }
-    }
-
-    /// Reads the attributes of all files in the tree, as `ls -lR` does.
-    fn list_all(&self) {
-        let listed = std::process::Command::new("ls").arg("-lR").arg(&self.root).output().unwrap();
-        assert!(listed.status.success());
-    }
-
-    /// Lookups of all files in the tree.
-    fn lookups(&self) -> Vec<Lookup> {
-        let mut found = vec![self.lookup(&self.root, true)];
-        for directory in fs::read_dir(&self.root).unwrap().flatten().filter(|e| e.file_type().unwrap().is_dir()) {
-            found.push(self.lookup(&directory.path(), true));
-            found.extend(fs::read_dir(directory.path()).unwrap().flatten().map(|e| self.lookup(&e.path(), false)));
-        }
-        found
-    }
-
-    fn lookup(&self, path: &Path, listed: bool) -> Lookup {
-        let now = openat::handle(path).unwrap().identity();
-        let path = path.as_os_str().as_bytes().to_vec().into();
-        Lookup { path, inode: now.inode, device: now.device, listed, first_use_us: 0, warm_use_us: None }
+/// The metadata that is cached now, in the form of a profile: a cold listing of the tree has just used it.
+fn cached_metadata(mounted: &Mounted) -> Metadata {
+    let node = File::open(mounted.node()).unwrap();
+    let cached = cache::resident(&node, 0, block::size_bytes(mounted.number()).unwrap()).unwrap();
+    let at = |range: Range<u64>| Extent { physical_bytes: Some(range.start), ..extent(range, 0) };
+    Metadata {
+        device_path: mounted.node().as_os_str().as_bytes().to_vec(),
+        mount_point: mounted.root.as_os_str().as_bytes().to_vec(),
+        fs_type: mounted.fs_type.into(),
+        device: mounted.key(),
+        extents: cached.into_iter().map(at).collect(),
     }
 }
 
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        // Before the loop device is detached.
-        drop(self.mount.take());
+fn make_tree(mounted: &Mounted) {
+    for directory in 0..40 {
+        let directory = mounted.root.join(format!("directory-{directory}"));
+        fs::create_dir(&directory).unwrap();
+        for file in 0..100 {
+            fs::write(directory.join(format!("a-file-with-a-rather-long-name-{file}")), "x").unwrap();
+        }
     }
 }
 
-fn saved(profile: &Profile) -> tempfile::NamedTempFile {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let mut profile = profile.clone();
-    profile.recording.runs = 1;
-    ahead_profile::save(&profile, file.path()).unwrap();
-    file
+/// Reads the attributes of all files in the tree, as `ls -lR` does.
+fn list_all(mounted: &Mounted) {
+    program("ls").arg("-lR").arg(&mounted.root).ok();
+}
+
+/// Lookups of all files in the tree.
+fn lookups(mounted: &Mounted) -> Vec<Lookup> {
+    let mut found = vec![lookup(&mounted.root, true)];
+    for directory in fs::read_dir(&mounted.root).unwrap().flatten().filter(|e| e.file_type().unwrap().is_dir()) {
+        found.push(lookup(&directory.path(), true));
+        found.extend(fs::read_dir(directory.path()).unwrap().flatten().map(|e| lookup(&e.path(), false)));
+    }
+    found
+}
+
+fn lookup(path: &Path, listed: bool) -> Lookup {
+    let now = openat::handle(path).unwrap().identity();
+    Lookup { listed, ..ahead_tests::rig::profile::lookup(path, now.device, now.inode) }
 }
 
 /// `ahead replay FILE --wait --json` and its account.
 fn replay(profile: &Profile, more: &[&str]) -> Value {
-    let file = saved(profile);
-    let mut ahead = Command::cargo_bin("ahead").unwrap();
-    let output =
-        ahead.arg("replay").arg(file.path()).args(["--wait", "--json"]).args(more).timeout(LONGEST).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
+    ahead(["replay"]).arg(saved(profile).path()).args(["--wait", "--json"]).args(more).limit(LONGEST).json()
 }
 
-fn resident(path: &Path) -> Vec<Range<u64>> {
-    cache::resident(fs::File::open(path).unwrap(), 0, 1 << 40).unwrap()
+/// A copy of `ahead` beside a file system, for another user.
+fn copied_beside(mounted: &Mounted) -> Program {
+    let binary = mounted.home.path().join("ahead");
+    copy_ahead(&binary);
+    program(binary)
 }
 
 fn whole(ranges: &[Range<u64>]) -> u64 {
@@ -177,7 +110,7 @@ fn assert_exactly_the_profile_is_fetched(fs_type: &'static str) {
     }
     assert_eq!(resident(&small).last().unwrap().end, 8 * KIB);
     // A second replay finds all pages resident.
-    let again = replay(&Profile { files: vec![mounted.used(&large, &ranges)], ..Profile::default() }, &[]);
+    let again = replay(&of_files(vec![mounted.used(&large, &ranges)]), &[]);
     assert_eq!((&again["issued_bytes"], &again["already_resident_bytes"]), (&0.into(), &whole(&ranges).into()));
     assert_eq!(again["looked_warm"], true);
 }
@@ -202,17 +135,17 @@ fn after_the_metadata_sweep_a_cold_listing_reads_nothing_on_ext4() {
     unless_reclaimed(|| {
         for fs_type in ["ext4", "ext2"] {
             let Some(mut mounted) = Mounted::new(fs_type) else { return };
-            mounted.make_tree();
+            make_tree(&mounted);
             mounted.make_cold();
-            let cold = mounted.requests(|| mounted.list_all());
-            let metadata = vec![mounted.cached_metadata()];
-            let lookups = mounted.lookups();
+            let cold = mounted.requests(|| list_all(&mounted));
+            let metadata = vec![cached_metadata(&mounted)];
+            let lookups = lookups(&mounted);
             mounted.make_cold();
             let account = replay(&Profile { metadata, lookups, ..Profile::default() }, &[]);
             assert_eq!(account["metadata_bytes"], account["issued_bytes"]);
             assert_eq!(account["lookups"], 0);
             assert!(cold > 40, "{cold}");
-            assert_eq!(mounted.requests(|| mounted.list_all()), 0, "of {cold}: {account}");
+            assert_eq!(mounted.requests(|| list_all(&mounted)), 0, "of {cold}: {account}");
         }
     });
 }
@@ -222,14 +155,14 @@ fn metadata_outside_the_device_is_fetched_by_lookups() {
     unless_reclaimed(|| {
         for fs_type in ["xfs", "btrfs"] {
             let Some(mut mounted) = Mounted::new(fs_type) else { return };
-            mounted.make_tree();
-            let lookups = mounted.lookups();
+            make_tree(&mounted);
+            let lookups = lookups(&mounted);
             mounted.make_cold();
-            let cold = mounted.requests(|| mounted.list_all());
+            let cold = mounted.requests(|| list_all(&mounted));
             mounted.make_cold();
             let account = replay(&Profile { lookups: lookups.clone(), ..Profile::default() }, &[]);
             assert_eq!(account["lookups"], lookups.len());
-            let left = mounted.requests(|| mounted.list_all());
+            let left = mounted.requests(|| list_all(&mounted));
             assert!(left * 10 <= cold, "{fs_type}: {left} of {cold} requests are left");
         }
     });
@@ -238,14 +171,14 @@ fn metadata_outside_the_device_is_fetched_by_lookups() {
 #[test]
 fn xfs_inodes_are_fetched_by_ranges_in_fewer_requests() {
     let Some(mut mounted) = Mounted::alone("xfs") else { return };
-    mounted.make_tree();
-    let lookups = mounted.lookups();
+    make_tree(&mounted);
+    let lookups = lookups(&mounted);
     mounted.make_cold();
-    let cold = mounted.requests(|| mounted.list_all());
+    let cold = mounted.requests(|| list_all(&mounted));
     mounted.make_cold();
     let profile = Profile { lookups, ..Profile::default() };
     let fetched = mounted.requests(|| drop(replay(&profile, &[])));
-    let left = mounted.requests(|| mounted.list_all());
+    let left = mounted.requests(|| list_all(&mounted));
     // The number of neighbours that the block layer joins depends on the workers' timing: 190 to 234 requests of 249
     // were seen. These two facts do not depend on it: no inode is left, and no inode costs more requests than a lookup.
     assert!(left == 0 && fetched < cold, "{fetched} requests of the replay and {left} that are left, of {cold}");
@@ -256,8 +189,8 @@ fn xfs_inodes_are_fetched_by_ranges_in_fewer_requests() {
 fn xfs_inodes_are_fetched_across_unneeded_chunks() {
     unless_reclaimed(|| {
         let Some(mut mounted) = Mounted::new("xfs") else { return };
-        mounted.make_tree();
-        let mut lookups = mounted.lookups();
+        make_tree(&mounted);
+        let mut lookups = lookups(&mounted);
         let is_wanted = |path: &[u8]| {
             !String::from_utf8_lossy(path).split('/').any(|part| {
                 part.strip_prefix("directory-").is_some_and(|number| number.parse::<u32>().unwrap() % 3 == 1)
@@ -267,10 +200,7 @@ fn xfs_inodes_are_fetched_across_unneeded_chunks() {
         let directories: Vec<PathBuf> =
             fs::read_dir(&mounted.root).unwrap().flatten().map(|entry| entry.path()).collect();
         let wanted = directories.iter().filter(|path| is_wanted(path.as_os_str().as_bytes()));
-        let list_wanted = || {
-            let listed = std::process::Command::new("ls").arg("-l").args(wanted.clone()).output().unwrap();
-            assert!(listed.status.success());
-        };
+        let list_wanted = || drop(program("ls").arg("-l").args(wanted.clone()).ok());
         mounted.make_cold();
         let cold = mounted.requests(list_wanted);
         mounted.make_cold();
@@ -286,34 +216,22 @@ fn a_user_without_access_to_the_device_fetches_by_lookups_and_files() {
     unless_reclaimed(|| {
         let Some(mut mounted) = Mounted::new("ext4") else { return };
         let (open, closed) = (mounted.file("open", MIB), mounted.file("closed", MIB));
-        fs::set_permissions(&closed, fs::Permissions::from_mode(0o600)).unwrap();
+        set_mode(&closed, 0o600);
         mounted.make_cold();
-        mounted.list_all();
+        list_all(&mounted);
         let whole_file = 0..MIB;
         let files = vec![mounted.used(&open, std::slice::from_ref(&whole_file)), mounted.used(&closed, &[whole_file])];
-        let profile = Profile { files, metadata: vec![mounted.cached_metadata()], ..Profile::default() };
+        let profile = Profile { files, metadata: vec![cached_metadata(&mounted)], ..Profile::default() };
         mounted.make_cold();
         let file = saved(&profile);
-        fs::set_permissions(file.path(), fs::Permissions::from_mode(0o644)).unwrap();
-        // Another user may have no access to the binary: copy it beside the file system.
-        let binary = mounted.root.parent().unwrap().join("ahead");
-        crate::mounted::copy_ahead(&binary);
-        let output = std::process::Command::new("setpriv")
-            .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
-            .arg(&binary)
-            .arg("replay")
-            .arg(file.path())
-            .args(["--wait", "--json"])
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let account: Value = serde_json::from_slice(&output.stdout).unwrap();
+        set_mode(file.path(), 0o644);
+        let replay = copied_beside(&mounted).args(["replay", "--wait", "--json"]).arg(file.path());
+        let account = replay.as_stranger().json();
         let metadata_bytes = profile.metadata_bytes();
         assert_eq!(account["skipped"]["not_permitted"]["bytes"], metadata_bytes + MIB, "{account}");
         assert_eq!(account["issued_bytes"], MIB);
         assert_eq!(account["residency_unknown_bytes"], MIB);
-        assert_eq!(whole(&resident(&open)), MIB);
-        assert_eq!(whole(&resident(&closed)), 0);
+        assert_eq!((resident_bytes(&open), resident_bytes(&closed)), (MIB, 0));
     });
 }
 
@@ -323,21 +241,14 @@ fn a_replay_works_without_threads() {
     unless_reclaimed(|| {
         let Some(mut mounted) = Mounted::new("ext4") else { return };
         let path = mounted.file("file", MIB);
-        let whole_file = 0..MIB;
-        let profile = Profile { files: vec![mounted.used(&path, &[whole_file])], ..Profile::default() };
+        let profile = of_files(vec![mounted.used(&path, &[0..MIB])]);
         mounted.make_cold();
         let file = saved(&profile);
-        fs::set_permissions(file.path(), fs::Permissions::from_mode(0o644)).unwrap();
-        let binary = mounted.root.parent().unwrap().join("ahead");
-        crate::mounted::copy_ahead(&binary);
-        let mut replay = std::process::Command::new("setpriv");
+        set_mode(file.path(), 0o644);
         // No other process has this user id. The limit allows two processes; the command is one of them.
-        replay.args(["--reuid=54322", "--regid=54322", "--clear-groups", "prlimit", "--nproc=2"]).arg(&binary);
-        let output = replay.arg("replay").arg(file.path()).args(["--wait", "--json"]).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let account: Value = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!(account["issued_bytes"], MIB, "{account}");
-        assert_eq!(whole(&resident(&path)), MIB);
+        let replay = copied_beside(&mounted).args(["replay", "--wait", "--json"]).arg(file.path());
+        let account = replay.behind(["prlimit", "--nproc=2"]).as_user(54_322).json();
+        assert_eq!((&account["issued_bytes"], resident_bytes(&path)), (&MIB.into(), MIB), "{account}");
     });
 }
 
@@ -381,10 +292,10 @@ fn budget_keeps_the_ranges_used_first() {
 #[test]
 fn a_device_is_read_only_if_it_is_under_the_recorded_mount_point() {
     let Some(mut mounted) = Mounted::new("ext4") else { return };
-    mounted.make_tree();
+    make_tree(&mounted);
     mounted.make_cold();
-    mounted.list_all();
-    let metadata = mounted.cached_metadata();
+    list_all(&mounted);
+    let metadata = cached_metadata(&mounted);
     let bytes = Profile { metadata: vec![metadata.clone()], ..Profile::default() }.metadata_bytes();
     // Nothing is mounted on this directory; /proc is not a file system on a device.
     for mount_point in [mounted.root.join("directory-1"), "/proc".into(), "/nowhere".into()] {
@@ -398,24 +309,8 @@ fn a_device_is_read_only_if_it_is_under_the_recorded_mount_point() {
 }
 
 /// Makes the kernel report a disk as rotational or not, until dropped.
-struct Rotational {
-    setting: String,
-    before: String,
-}
-
-impl Rotational {
-    fn set(mounted: &Mounted, rotates: bool) -> Rotational {
-        let setting = format!("/sys/dev/block/{}/queue/rotational", mounted.number());
-        let before = fs::read_to_string(&setting).unwrap();
-        fs::write(&setting, if rotates { "1" } else { "0" }).unwrap();
-        Rotational { setting, before }
-    }
-}
-
-impl Drop for Rotational {
-    fn drop(&mut self) {
-        fs::write(&self.setting, &self.before).unwrap();
-    }
+fn rotational(mounted: &Mounted, rotates: bool) -> Setting {
+    Setting::set(mounted.queue("rotational"), u8::from(rotates))
 }
 
 /// Regression: the device that has the recorded number today determined the order of the reads.
@@ -426,12 +321,12 @@ fn a_disk_with_a_new_number_is_ordered_by_its_own_properties() {
     let used = mounted.used(&mounted.file("file", MIB), std::slice::from_ref(&whole_file));
     let order_of = |profile: Profile| replay(&profile, &[])["devices"][0]["order"].clone();
     for (rotates, order) in [(true, "by_position"), (false, "by_first_use")] {
-        let _set = Rotational::set(&mounted, rotates);
+        let _set = rotational(&mounted, rotates);
         // No disk has the first number; a disk with the second may differ in this property.
         for device in [4095 << 32, 254 << 32] {
-            let file = File { device, ..used.clone() };
-            assert_eq!(order_of(Profile { files: vec![file], ..Profile::default() }), order);
-            let metadata = Metadata { device, ..mounted.cached_metadata() };
+            let file = ahead_profile::File { device, ..used.clone() };
+            assert_eq!(order_of(of_files(vec![file])), order);
+            let metadata = Metadata { device, ..cached_metadata(&mounted) };
             assert_eq!(order_of(Profile { metadata: vec![metadata], ..Profile::default() }), order);
         }
     }
@@ -460,7 +355,7 @@ fn a_listing_triggers_no_automount() {
     }
     drop(to_daemon);
     let automount = Taken(offered.clone());
-    let on_disk = mounted.lookup(&mounted.root, true);
+    let on_disk = lookup(&mounted.root, true);
     let lookups = vec![Lookup { path: offered.as_os_str().as_bytes().to_vec().into(), ..on_disk.clone() }, on_disk];
     let account = replay(&Profile { lookups, ..Profile::default() }, &[]);
     assert_eq!(account["lookups"], 2);

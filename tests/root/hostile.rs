@@ -1,18 +1,16 @@
 //! Attacks of another user on root: through files in the user's own directory while `ahead` works there, and through entries
 //! in the mount table.
 
-use crate::crash::wait_until;
-use crate::mounted::Mounted;
 use ahead_sys::mounting;
-use assert_cmd::cargo::cargo_bin;
+use ahead_sys::root::Root;
+use ahead_sys::trusted::{Use, trusted_path};
+use ahead_sys::within::within;
+use ahead_tests::rig::mounted::bindfs;
+use ahead_tests::rig::prelude::*;
+use ahead_tests::rig::silent_mount::SilentMount;
 use std::cell::RefCell;
-use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::os::unix::fs::{chown, symlink};
 
-/// The attacker: user id 65534 is unprivileged everywhere.
-const STRANGER: u32 = 65_534;
 const KEPT: &str = "only root may write this";
 
 /// A directory of the other user, and a file that only root may write.
@@ -21,22 +19,15 @@ fn ground(mounted: &Mounted) -> (PathBuf, PathBuf) {
     fs::create_dir(&home).unwrap();
     chown(&home, Some(STRANGER), Some(STRANGER)).unwrap();
     fs::write(&victim, KEPT).unwrap();
-    fs::set_permissions(&victim, fs::Permissions::from_mode(0o600)).unwrap();
+    set_mode(&victim, 0o600);
     (home, victim)
-}
-
-fn begun(arguments: &[&str], last: &Path) -> Child {
-    let mut command = Command::new(cargo_bin("ahead"));
-    command.args(arguments).arg(last).env_remove("SUDO_USER").env_remove("SUDO_UID");
-    command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
 /// The directory that a measurement has created in `home`, once its first file has one mebibyte.
 fn tree_in(home: &Path) -> PathBuf {
     let found = RefCell::new(None);
     wait_until("the files", || {
-        let names = fs::read_dir(home).unwrap().flatten().map(|entry| entry.path());
-        let mut trees = names.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("ahead-bench-"));
+        let mut trees = names_with(home, "ahead-bench-").into_iter().map(|name| home.join(name));
         *found.borrow_mut() = trees.find(|tree| fs::metadata(tree.join("0")).is_ok_and(|file| file.len() >= 1 << 20));
         found.borrow().is_some()
     });
@@ -46,10 +37,7 @@ fn tree_in(home: &Path) -> PathBuf {
 /// The attack: moves the tree away and puts links to the victim in its place.
 fn replace(tree: &Path, victim: &Path) {
     let script = "mv \"$1\" \"$1.away\" && mkdir \"$1\" && ln -s \"$2\" \"$1/0\" && ln -s \"$2\" \"$1/1\"";
-    let mut command = Command::new("setpriv");
-    command.args([&format!("--reuid={STRANGER}"), &format!("--regid={STRANGER}"), "--clear-groups"]);
-    let done = command.args(["sh", "-c", script, "sh"]).arg(tree).arg(victim).status();
-    assert!(done.unwrap().success());
+    program(tree).arg(victim).by_script(script).as_stranger().ok();
 }
 
 /// Regression: `bench` opened its files by path for each run, and recreated the files that it writes: any file was overwritten.
@@ -59,20 +47,13 @@ fn bench_does_not_follow_links_that_replace_its_files() {
         let Some(mounted) = Mounted::new("ext4") else { return };
         let (home, victim) = ground(&mounted);
         let runs = ["bench", "bonnie", "--size", "1M", "--runs", "1000", "--policy", policy, "--directory"];
-        let child = RefCell::new(begun(&runs, &home));
+        let mut child = ahead(runs).arg(&home).start();
         let tree = tree_in(&home);
         replace(&tree, &victim);
         let is_written = || fs::read(&victim).unwrap() != KEPT.as_bytes();
-        wait_until("its end", || is_written() || child.borrow_mut().try_wait().unwrap().is_some());
-        let mut child = child.into_inner();
-        let ended = child.try_wait().unwrap();
-        // Only jobs that continue to write.
-        let _ = child.kill();
-        let output = child.wait_with_output().unwrap();
-        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        wait_until("its end", || is_written() || child.has_ended());
         assert_eq!(fs::read_to_string(&victim).unwrap(), KEPT, "{policy}");
-        assert!(ended.is_some_and(|status| status.code() == Some(1)), "{policy}: {stderr}");
-        assert!(stderr.contains("vanished during the measurement"), "{policy}: {stderr}");
+        child.ends_with(1).says("vanished during the measurement");
         assert!(tree.join("0").is_symlink(), "another's stays");
         assert_eq!(fs::read_dir(tree.with_extension("away")).unwrap().count(), 0, "bench left its own files");
     }
@@ -93,11 +74,7 @@ fn page_written_with_sudo_belongs_to_the_user_and_root_follows_no_link() {
         vec!["sim", "sweep", scenario, "--html"],
     ];
     for (number, command) in commands.iter().enumerate() {
-        let write = |page: &Path| {
-            let mut ahead = Command::new(cargo_bin("ahead"));
-            ahead.args(command).arg(page).env_remove("SUDO_USER").env("SUDO_UID", STRANGER.to_string());
-            ahead.output().unwrap()
-        };
+        let write = |page: &Path| ahead(command).arg(page).env("SUDO_UID", STRANGER.to_string()).done();
         let (page, link) = (home.join(format!("{number}.html")), home.join(format!("{number}.link")));
         symlink(&victim, &link).unwrap();
         let (written, led) = (write(&page), write(&link));
@@ -108,67 +85,47 @@ fn page_written_with_sudo_belongs_to_the_user_and_root_follows_no_link() {
     }
 }
 
-/// A stopped FUSE server, which does not answer.
-struct Silent {
-    server: Child,
-    point: tempfile::TempDir,
-}
-
-impl Silent {
-    /// `None`: bindfs is missing.
-    fn new(below: &Path) -> Option<Silent> {
-        let point = tempfile::tempdir().unwrap();
-        let at = point.path().canonicalize().unwrap();
-        // Timeouts of 0: the kernel must ask the server each time.
-        let options = "attr_timeout=0,entry_timeout=0,negative_timeout=0";
-        let server = Command::new("bindfs").args(["-f", "-o", options]).arg(below).arg(&at).spawn().ok()?;
-        let silent = Silent { server, point };
-        wait_until("the mount", || mounting::is_mount_point(&at).unwrap());
-        silent.signal("STOP");
-        Some(silent)
-    }
-
-    fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args(["-s", name, &self.server.id().to_string()]).status();
-        assert!(sent.unwrap().success());
-    }
-}
-
-impl Drop for Silent {
-    fn drop(&mut self) {
-        self.signal("CONT");
-        let _ = Command::new("umount").arg("--lazy").arg(self.point.path()).status();
-        let _ = self.server.wait();
-    }
-}
-
 /// Regression: `bench`, `tune` and `probe` waited without end for a silent server, and `tune --all` for any user's server.
 #[test]
 fn a_silent_server_is_reported_and_does_not_delay_the_others() {
-    let Some(mounted) = Mounted::new("ext4") else { return };
-    let Some(silent) = Silent::new(&mounted.root) else { return eprintln!("skipped: no bindfs") };
-    let root = tempfile::tempdir().unwrap();
-    let (point, kept) = (silent.point.path(), root.path());
-    let of_one: Vec<Child> =
-        [&["bench", "streams", "--size", "1M", "--directory"][..], &["probe"], &["tune", "--check"]]
-            .iter()
-            .map(|arguments| begun(arguments, point))
-            .collect();
-    let all = RefCell::new(begun(&["tune", "--all", "--check", "--root"], kept));
-    for child in of_one {
-        let child = RefCell::new(child);
-        wait_until("the end of one", || child.borrow_mut().try_wait().unwrap().is_some());
-        let output = child.into_inner().wait_with_output().unwrap();
-        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(77) && stderr.contains("has not answered for"), "{stderr}");
+    // Another target of --all.
+    let Some(_mounted) = Mounted::new("ext4") else { return };
+    let (home, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let Some(silent) = SilentMount::not_read(home.path().canonicalize().unwrap().join("silent")) else { return };
+    let (point, kept) = (silent.point.as_path(), root.path());
+    let commands = [&["bench", "streams", "--size", "1M", "--directory"][..], &["probe"], &["tune", "--check"]];
+    let limit = Duration::from_secs(60);
+    let of_one = commands.map(|arguments| ahead(arguments).arg(point).limit(limit).start());
+    let mut all = ahead(["tune", "--all", "--check", "--root"]).arg(kept).limit(limit).start();
+    for command in of_one {
+        command.ends_with(77).says("has not answered for");
     }
-    wait_until("the end of all", || all.borrow_mut().try_wait().unwrap().is_some());
+    all.status();
 }
 
-/// Files below a directory.
-fn files(directory: &Path) -> Vec<PathBuf> {
-    let paths = fs::read_dir(directory).unwrap().flatten().map(|entry| entry.path());
-    paths.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+/// Regression: the process behind a user's FUSE mount says that its files belong to root, and root believed it.
+#[test]
+fn files_on_a_fuse_mount_are_trusted_only_if_root_has_mounted_it() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path().canonicalize().unwrap();
+    let Some(silent) = SilentMount::not_read_of_user(home.join("silent"), STRANGER) else { return };
+    // As programs and rules are looked at.
+    let trusted = |path: &'static str, when: Use| {
+        let root = Root::at(&home).unwrap();
+        let looked = within(Duration::from_secs(60), move || trusted_path("testing", &root, Path::new(path), when));
+        looked.expect("the process of the other user is not asked").map(drop)
+    };
+    symlink("/silent/program", home.join("link")).unwrap();
+    let expected = format!("{} is on a FUSE mount of user {STRANGER}", silent.point.display());
+    for (path, when) in [("/silent/program", Use::Later), ("/silent", Use::Now), ("/link", Use::Later)] {
+        let refused = trusted(path, when).unwrap_err();
+        assert!(refused.is_unavailable() && refused.to_string().contains(&expected), "{path}: {refused}");
+    }
+    let [above, below] = make_directories(&home, ["above", "below"]);
+    fs::write(below.join("program"), "").unwrap();
+    let Some(_bound) = bindfs(&[], &below, &above) else { return };
+    assert!(mounting::is_mount_point(&above).unwrap());
+    assert!(trusted("/above/program", Use::Later).is_ok());
 }
 
 /// Regression: the type of a FUSE mount, which any user may choose, was written into a unit unchanged. Root executed the text
@@ -177,29 +134,19 @@ fn files(directory: &Path) -> Vec<PathBuf> {
 fn the_type_of_a_fuse_mount_does_not_become_a_line_of_a_unit() {
     let Some(mounted) = Mounted::new("ext4") else { return };
     let (above, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    for directory in ["etc/udev", "etc/systemd"] {
-        fs::create_dir_all(root.path().join(directory)).unwrap();
-    }
-    let bound = Command::new("bindfs")
-        .args(["-o", "subtype=x\nExecStartPre=/bin/false"])
-        .args([&mounted.root, above.path()])
-        .status();
-    if !bound.is_ok_and(|bound| bound.success()) {
-        return eprintln!("skipped: no bindfs");
-    }
-    let tune = |arguments: &[&str]| {
-        let mut command = Command::new(cargo_bin("ahead"));
-        command.arg("tune").arg(above.path()).arg("--root").arg(root.path()).args(arguments).output().unwrap()
-    };
+    make_directories(root.path(), ["etc/udev", "etc/systemd"]);
+    let options = ["-o", "subtype=x\nExecStartPre=/bin/false"];
+    let Some(_bound) = bindfs(&options, &mounted.root, above.path()) else { return };
+    let tune =
+        |arguments: &[&str]| ahead(["tune"]).arg(above.path()).arg("--root").arg(root.path()).args(arguments).done();
     let refused = tune(&["--kb", "512", "--persist"]);
-    let kept = files(root.path());
+    let kept = files_below(root.path());
     let (applied, restored) = (tune(&["--kb", "512", "--apply"]), tune(&["--restore"]));
-    let unmounted = Command::new("umount").arg(above.path()).status().unwrap();
-    let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert_eq!((refused.status.code(), kept), (Some(77), Vec::new()), "{stderr}");
     // Escaped, and on one line; other lines may report a wait for other commands.
-    let lines = || stderr.lines().filter(|line| line.contains("ExecStartPre"));
-    assert!(lines().count() == 1 && lines().all(|line| line.contains("cannot be written to a unit")), "{stderr}");
-    assert!(applied.status.success() && restored.status.success() && unmounted.success(), "{applied:?} {restored:?}");
-    assert_eq!(files(root.path()), Vec::<PathBuf>::new());
+    let lines = || refused.err.lines().filter(|line| line.contains("ExecStartPre"));
+    assert!(lines().count() == 1 && lines().all(|line| line.contains("cannot be written to a unit")), "{refused}");
+    assert_eq!((refused.status.code(), kept), (Some(77), Vec::new()), "{refused}");
+    applied.success();
+    restored.success();
+    assert_eq!(files_below(root.path()), Vec::<PathBuf>::new());
 }

@@ -7,5 +7,4 @@ mod forks;
 mod hanging;
 mod mapped_errors;
 mod scarce;
-pub mod silent_files;
 mod target;

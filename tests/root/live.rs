@@ -1,13 +1,9 @@
 //! A policy on a slow disk: the reader's view of its cache does not depend on timing.
 
-use crate::crash::wait_until;
-use crate::disk::Home;
-use ahead_disk::{Client, FaultChange};
-use ahead_live::{Counters, Engine, Reader, Settings};
+use ahead_bench::live::{Counters, Engine, Reader, Settings};
 use ahead_policy::{Parameters, named};
-use ahead_sys::{cache, evict};
-use std::fs::File;
-use std::path::Path;
+use ahead_tests::rig::emulated::stall;
+use ahead_tests::rig::prelude::*;
 
 const PAGE: usize = 4096;
 const PAGES: usize = 64;
@@ -18,32 +14,20 @@ const STALL_MS: u64 = 500;
 
 /// Reads the file once, evicts it, and makes the disk slow; then the reader reads `again`. Returns the counters.
 fn evicted(call: usize, again: fn(&mut Reader)) -> Option<Counters> {
-    let mut home = Home::new()?;
-    let mount = home.mount_point();
-    let disk = home.create("live", &["--size", "64M", "--model", "ssd", "--fs", "ext4", "--mount", &mount]);
-    let path = Path::new(&mount).join("file");
-    std::fs::write(&path, vec![7; PAGES * PAGE]).unwrap();
-    let file = File::open(&path).unwrap();
-    file.sync_all().unwrap();
-    make_cold(&file);
+    let mut disks = Disks::new()?;
+    let (disk, mount) = disks.mounted("live", &["--size", "64M", "--model", "ssd", "--fs", "ext4"]);
+    let path = mount.join("file");
+    fs::write(&path, vec![7; PAGES * PAGE]).unwrap();
+    make_cold(&path);
     let policy = named("fixed(64)").unwrap().build(&Parameters::default()).unwrap();
     let engine = Engine::new(policy, Settings::default()).unwrap();
     let mut reader = engine.open(&path).unwrap();
     read_all(&mut reader, call);
     engine.settle();
-    make_cold(&file);
-    let stalled = FaultChange { stall_ms: Some(STALL_MS), ..FaultChange::default() };
-    Client::new(&disk).fault(stalled).unwrap();
+    make_cold(&path);
+    stall(&disk, STALL_MS);
     again(&mut reader);
     Some(engine.counters())
-}
-
-/// Pages of the last reads stay for a moment in lists of each processor.
-fn make_cold(file: &File) {
-    wait_until("a cold file", || {
-        evict::file(file).unwrap();
-        cache::present(file, 0, (PAGES * PAGE) as u64).unwrap().is_empty()
-    });
 }
 
 fn read_all(reader: &mut Reader, call: usize) {

@@ -1,4 +1,5 @@
 //! Tests that need root.
+
 mod bench;
 mod boot;
 mod compare;
@@ -11,8 +12,6 @@ mod fetch;
 mod hostile;
 mod library;
 mod live;
-mod machine_lock;
-mod mounted;
 mod pack;
 mod papers;
 mod probe;

@@ -3,83 +3,48 @@
 mod power_cut;
 mod refusals;
 
-use crate::crash::wait_until;
 use ahead_model::DeviceDescription;
 use ahead_model::random::SplitMix64;
-use ahead_profile::{Extent, File, Profile, Recording};
-use ahead_sys::{evict, ext4, fiemap, machine, mapping, mounting};
-use ahead_undo::{Guard, ProcessId};
-use serde_json::Value;
+use ahead_profile::{Extent, Profile};
+use ahead_sys::{fiemap, mapping, mounting};
+use ahead_tests::rig::machine::Held;
+use ahead_tests::rig::mounted::Image;
+use ahead_tests::rig::prelude::*;
+use ahead_tests::rig::profile::{save, wait_until_closed};
+use ahead_tests::rig::program::signal_of;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs;
-use std::ops::Range;
-use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
-
-const PAGE: u64 = 4096;
+use std::ops::{Deref, DerefMut, Range};
 
 /// A part of a file: offset, place on the disk, length; bytes.
 type Place = (u64, u64, u64);
 
 /// A file system in an image that counts as a rotating disk.
-struct Disk {
-    root: PathBuf,
-    mount: Option<Guard>,
-    device: Option<ahead_undo::loops::Loop>,
-    home: tempfile::TempDir,
+struct Disk(Mounted);
+
+impl Deref for Disk {
+    type Target = Mounted;
+
+    fn deref(&self) -> &Mounted {
+        &self.0
+    }
+}
+
+impl DerefMut for Disk {
+    fn deref_mut(&mut self) -> &mut Mounted {
+        &mut self.0
+    }
 }
 
 impl Disk {
     /// `None`, with the reason printed, where that is impossible.
     fn new(mebibytes: u64, mkfs: &[&str], options: &str) -> Option<Disk> {
-        if !machine::is_root() {
-            eprintln!("skipped: needs root");
-            return None;
-        }
-        let home = tempfile::tempdir().unwrap();
-        let image = home.path().join("image");
-        fs::File::create(&image).unwrap().set_len(mebibytes << 20).unwrap();
-        let made = Command::new("mkfs.ext4").args(["-q", "-b", "4096"]).args(mkfs).arg(&image).output();
-        if !made.is_ok_and(|made| made.status.success()) {
-            eprintln!("skipped: no mkfs.ext4 {mkfs:?}");
-            return None;
-        }
-        fs::write(home.path().join("hdd.toml"), DeviceDescription::ROTATING.to_toml()).unwrap();
-        fs::write(home.path().join("flash.toml"), DeviceDescription::FLASH.to_toml()).unwrap();
-        let root = home.path().join("mnt");
-        fs::create_dir(&root).unwrap();
-        let mut disk = Disk { root: fs::canonicalize(root).unwrap(), mount: None, device: None, home };
-        disk.attach(options)?;
-        Some(disk)
-    }
-
-    fn image(&self) -> PathBuf {
-        self.home.path().join("image")
-    }
-
-    fn attach(&mut self, options: &str) -> Option<()> {
-        let own = ProcessId::own().unwrap();
-        let device = ahead_undo::loops::attach(own, &self.image(), false, false);
-        let device = device.inspect_err(|error| eprintln!("skipped: {error}")).ok()?;
-        let mount = ahead_undo::mounts::mount_noted(own, &device.device, &self.root, "ext4", false, options);
-        self.mount = Some(mount.inspect_err(|error| eprintln!("skipped: {error}")).ok()?);
-        self.device = Some(device);
-        Some(())
-    }
-
-    fn detach(&mut self) {
-        if let Some(mount) = self.mount.take() {
-            // Children that other tests fork may hold it for a moment.
-            wait_until("the unmount", || mounting::unmount(&self.root).is_ok());
-            drop(mount);
-        }
-        drop(self.device.take());
+        let mkfs = &[&["-q", "-b", "4096"], mkfs].concat();
+        let image = Image { fs_type: "ext4", mebibytes, mkfs, options, direct_io: false };
+        let mounted = Mounted::of(image, || Held::ByTest)?;
+        fs::write(mounted.home.path().join("hdd.toml"), DeviceDescription::ROTATING.to_toml()).unwrap();
+        fs::write(mounted.home.path().join("flash.toml"), DeviceDescription::FLASH.to_toml()).unwrap();
+        Some(Disk(mounted))
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -112,40 +77,21 @@ impl Disk {
     }
 
     /// Saves a profile in which these ranges of files are used in this order.
-    fn save<'a>(&self, used: impl IntoIterator<Item = (&'a PathBuf, Range<u64>)>) {
-        let mut files: Vec<File> = Vec::new();
-        for (index, (path, range)) in used.into_iter().enumerate() {
-            let bytes = path.as_os_str().as_bytes().to_vec();
-            let extent = Extent {
-                offset_bytes: range.start,
-                length_bytes: range.end - range.start,
-                first_use_us: index as u64 * 1000,
-                runs: 1,
-                physical_bytes: places_if_known(path).iter().find_map(|place| {
-                    let within = range.start.checked_sub(place.0).filter(|within| *within < place.2);
-                    within.map(|within| place.1 + within)
-                }),
-                warm_use: None,
-            };
-            if let Some(known) = files.iter_mut().find(|file| file.path == bytes) {
-                known.extents.push(extent);
-                continue;
+    fn save<'a>(&self, ranges: impl IntoIterator<Item = (&'a PathBuf, Range<u64>)>) {
+        let mut profile = Profile::default();
+        for (index, (path, range)) in (0..).zip(ranges) {
+            let mut file = self.used(path, std::slice::from_ref(&range));
+            let known =
+                places_if_known(path).into_iter().find(|place| (place.0..place.0 + place.2).contains(&range.start));
+            let physical_bytes = known.map(|place| place.1 + range.start - place.0);
+            file.fs_path.clear();
+            file.extents = vec![Extent { physical_bytes, first_use_us: index * 1000, ..file.extents[0] }];
+            match profile.files.iter_mut().find(|other| other.path == file.path) {
+                Some(known) => known.extents.append(&mut file.extents),
+                None => profile.files.push(file),
             }
-            let stat = fs::metadata(path).unwrap();
-            files.push(File {
-                path: bytes,
-                fs_type: "ext4".into(),
-                device: stat.dev(),
-                inode: stat.ino(),
-                size_bytes: stat.len(),
-                mtime_ns: stat.mtime() * 1_000_000_000 + stat.mtime_nsec(),
-                extents: vec![extent],
-                ..File::default()
-            });
         }
-        let recording = Recording { runs: 1, ..Recording::default() };
-        let profile = Profile { recording, files, ..Profile::default() };
-        ahead_profile::save(&profile, &self.profile()).unwrap();
+        save(&profile, &self.profile());
         profile.files.iter().for_each(|file| wait_until_closed(Path::new(OsStr::from_bytes(&file.path))));
     }
 
@@ -153,28 +99,22 @@ impl Disk {
         self.save(files.iter().map(|file| (file, 0..fs::metadata(file).unwrap().len())));
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(assert_cmd::cargo::cargo_bin("ahead"));
-        command.arg("pack").arg(self.profile()).arg("--json").args(arguments);
-        if !arguments.iter().any(|argument| ["--undo", "--commit", "--device"].contains(argument)) {
-            command.arg("--device").arg(self.home.path().join("hdd.toml"));
+    fn command(&self, arguments: &[&str]) -> Program {
+        let command = ahead(["pack", "--json"]).arg(self.profile()).args(arguments);
+        if arguments.iter().any(|argument| ["--undo", "--commit", "--device"].contains(argument)) {
+            return command;
         }
-        command.stdin(Stdio::null());
-        command
+        command.arg("--device").arg(self.home.path().join("hdd.toml"))
     }
 
     /// The report, after success.
     fn pack(&self, arguments: &[&str]) -> Value {
-        let output = self.command(arguments).output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-        report(&output)
+        self.command(arguments).json()
     }
 
     /// The message, after a failure with status 1.
     fn refused(&self, arguments: &[&str]) -> String {
-        let output = self.command(arguments).output().unwrap();
-        assert_eq!(output.status.code(), Some(1), "{output:?}");
-        String::from_utf8(output.stderr).unwrap()
+        self.command(arguments).fails(1).err
     }
 
     fn places(&self) -> BTreeMap<PathBuf, Vec<Place>> {
@@ -187,30 +127,26 @@ impl Disk {
     }
 
     fn evict(&self, files: &[PathBuf]) {
-        files.iter().for_each(|file| evict::file(fs::File::open(file).unwrap()).unwrap());
+        files.iter().for_each(|file| evict(file));
+    }
+}
+
+impl Disk {
+    /// Root's copies of the records of this file system.
+    fn copies(&self) -> Vec<PathBuf> {
+        let number = rustix::fs::statvfs(&self.root).unwrap().f_fsid;
+        let names = names_with("/var/lib/ahead/pack", &format!("{number:016x}-"));
+        names.into_iter().map(|name| Path::new("/var/lib/ahead/pack").join(name)).collect()
     }
 }
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Before the device is detached.
-        drop(self.mount.take());
-        drop(self.device.take());
+        if self.mount.is_some() {
+            self.copies().iter().for_each(|copy| drop(fs::remove_file(copy)));
+        }
     }
 }
-
-/// A process that another test forks has this process's descriptors until its exec, also those with which a file was just written: `pack` refuses
-/// such a file. A test that holds a descriptor itself waits for the limit.
-fn wait_until_closed(path: &Path) {
-    let Ok(reader) = fs::File::open(path) else { return };
-    let deadline = Instant::now() + LONGEST_FORK;
-    while ext4::has_writers(reader.as_fd()).unwrap_or(false) && Instant::now() < deadline {
-        std::thread::yield_now();
-    }
-}
-
-/// Limit for the exec of a forked process on a busy machine.
-const LONGEST_FORK: Duration = Duration::from_secs(10);
 
 fn contents_below(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let files = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path());
@@ -222,18 +158,14 @@ fn content(name: &str, bytes: u64) -> Vec<u8> {
     (0..bytes.div_ceil(8)).flat_map(|_| random.number().to_le_bytes()).take(bytes as usize).collect()
 }
 
-fn report(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
-}
-
 fn places_if_known(path: &Path) -> Vec<Place> {
-    let is_known = fiemap::extents(fs::File::open(path).unwrap(), 0, 1).is_ok();
+    let is_known = fiemap::extents(File::open(path).unwrap(), 0, 1).is_ok();
     if is_known { places(path) } else { Vec::new() }
 }
 
 /// Where a file lies; neighbours are joined.
 fn places(path: &Path) -> Vec<Place> {
-    let file = fs::File::open(path).unwrap();
+    let file = File::open(path).unwrap();
     rustix::fs::fsync(&file).unwrap();
     let mut joined: Vec<Place> = Vec::new();
     for extent in fiemap::extents(&file, 0, u64::MAX).unwrap() {
@@ -288,7 +220,7 @@ fn files_become_contiguous_in_order_of_use_and_undo_is_exact() {
     let directory = fs::metadata(directory_of(&disk)).unwrap();
     assert_eq!((directory.mode() & 0o7777, directory.uid()), (0o700, 0));
     for file in ahead_profile::load(&disk.profile()).unwrap().files {
-        let now = places(Path::new(std::ffi::OsStr::from_bytes(&file.path)));
+        let now = places(Path::new(OsStr::from_bytes(&file.path)));
         assert_eq!(file.extents[0].physical_bytes, Some(now[0].1));
     }
 
@@ -368,7 +300,7 @@ fn mapping_for_reading_keeps_its_content() {
     let files = disk.scattered(30, 200_000);
     disk.save_whole(&files);
     let expected = fs::read(&files[3]).unwrap();
-    let mapping = mapping::Mapping::new(fs::File::open(&files[3]).unwrap(), expected.len()).unwrap();
+    let mapping = mapping::Mapping::new(File::open(&files[3]).unwrap(), expected.len()).unwrap();
     let mapped = || {
         let mut bytes = vec![0; expected.len()];
         assert_eq!(mapping.copy(0, &mut bytes), Some(bytes.len()));
@@ -396,12 +328,7 @@ fn undo_after_files_were_renamed_written_or_deleted() {
     fs::write(&files[1], "another file").unwrap();
     let mut written = fs::read(&files[2]).unwrap();
     written[10_000..10_100].fill(7);
-    std::os::unix::fs::FileExt::write_all_at(
-        &fs::File::options().write(true).open(&files[2]).unwrap(),
-        &[7; 100],
-        10_000,
-    )
-    .unwrap();
+    File::options().write(true).open(&files[2]).unwrap().write_all_at(&[7; 100], 10_000).unwrap();
     fs::remove_file(&files[3]).unwrap();
     let undone = disk.pack(&["--undo"]);
     assert_eq!(undone["file_systems"][0]["state"], "undone", "{undone}");
@@ -417,27 +344,15 @@ fn undo_after_files_were_renamed_written_or_deleted() {
 }
 
 /// Starts a pack and stops it with a signal when the file with this index in the order of use has moved.
-fn stopped_at(disk: &Disk, files: &[PathBuf], index: usize, signal: rustix::process::Signal) -> Output {
+fn stopped_at(disk: &Disk, files: &[PathBuf], index: usize, signal: &str) -> Done {
     let before = places(&files[index]);
-    let child = disk.command(&[]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let child = disk.command(&[]).start();
     // Before other programs: on a busy machine the pack would end before its progress is seen.
     let _ = rustix::process::setpriority_process(None, -19);
-    wait_until("the exchange", || places(&files[index]) != before || child.try_wait_ended());
-    let _ = rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal);
+    wait_until("the exchange", || places(&files[index]) != before || process::has_ended(child.pid()));
+    child.signal(signal);
     let _ = rustix::process::setpriority_process(None, 0);
-    child.wait_with_output().unwrap()
-}
-
-/// `Child::try_wait` needs a mutable child; the process's state does not.
-trait TryWaitEnded {
-    fn try_wait_ended(&self) -> bool;
-}
-
-impl TryWaitEnded for std::process::Child {
-    fn try_wait_ended(&self) -> bool {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.id())).unwrap_or_default();
-        stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('Z'))
-    }
+    child.end()
 }
 
 fn packed_count(files: &[PathBuf], before: &BTreeMap<PathBuf, Vec<Place>>) -> usize {
@@ -452,20 +367,20 @@ fn killed_pack_is_undone_continued_or_committed() {
     let (before, contents) = (disk.places(), disk.contents());
     let mut in_the_middle = 0;
     for index in [0, 1, 5, 50, 100, 200, 300] {
-        let output = stopped_at(&disk, &files, index, rustix::process::Signal::KILL);
-        assert!(output.status.signal() == Some(9) || output.status.success(), "{output:?}");
+        let output = stopped_at(&disk, &files, index, "KILL");
+        assert!(signal_of(output.status) == Some(9) || output.status.success(), "{output}");
         in_the_middle += usize::from((1..files.len()).contains(&packed_count(&files, &before)));
         disk.pack(&["--undo"]);
         assert_eq!(disk.places(), before);
         assert!(disk.contents() == contents);
     }
     assert!(in_the_middle > 0, "no pack was killed while it exchanged");
-    stopped_at(&disk, &files, 20, rustix::process::Signal::KILL);
+    stopped_at(&disk, &files, 20, "KILL");
     assert_eq!(disk.pack(&[])["file_systems"][0]["state"], "packed");
     assert_packed(&files);
     disk.pack(&["--undo"]);
     assert_eq!(disk.places(), before);
-    stopped_at(&disk, &files, 20, rustix::process::Signal::KILL);
+    stopped_at(&disk, &files, 20, "KILL");
     let half = disk.places();
     disk.pack(&["--commit"]);
     assert_eq!(disk.places(), half);
@@ -482,10 +397,9 @@ fn killed_undo_is_repeated() {
     let (before, contents) = (disk.places(), disk.contents());
     disk.pack(&[]);
     let packed = places(&files[30]);
-    let mut child = disk.command(&["--undo"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    wait_until("the exchange", || places(&files[30]) != packed || child.try_wait_ended());
-    child.kill().unwrap();
-    child.wait().unwrap();
+    let mut child = disk.command(&["--undo"]).start();
+    wait_until("the exchange", || places(&files[30]) != packed || process::has_ended(child.pid()));
+    child.kill();
     if directory_of(&disk).join("record.json").exists() {
         disk.pack(&["--undo"]);
     }
@@ -499,14 +413,13 @@ fn signal_ends_between_exchanges_and_the_profile_has_the_places() {
     let files = disk.scattered(600, 30_000);
     disk.save_whole(&files);
     let before = disk.places();
-    let output = stopped_at(&disk, &files, 10, rustix::process::Signal::INT);
+    let output = stopped_at(&disk, &files, 10, "INT");
     if output.status.code() != Some(0) {
-        assert_eq!(output.status.code(), Some(130), "{output:?}");
-        let report = report(&output);
+        let report = output.code(130).json();
         assert_eq!((&report["file_systems"][0]["state"], &report["stopped_by"]), (&"interrupted".into(), &2.into()));
     }
     for file in ahead_profile::load(&disk.profile()).unwrap().files {
-        let now = places(Path::new(std::ffi::OsStr::from_bytes(&file.path)));
+        let now = places(Path::new(OsStr::from_bytes(&file.path)));
         assert_eq!(file.extents[0].physical_bytes, Some(now[0].1));
     }
     disk.pack(&["--undo"]);
@@ -518,7 +431,7 @@ fn profile_keeps_its_owner_and_mode() {
     let Some(disk) = Disk::new(128, &[], "") else { return };
     disk.save_whole(&disk.scattered(20, 50_000));
     std::os::unix::fs::chown(disk.profile(), Some(12_345), Some(23_456)).unwrap();
-    fs::set_permissions(disk.profile(), fs::Permissions::from_mode(0o640)).unwrap();
+    set_mode(disk.profile(), 0o640);
     disk.pack(&[]);
     let profile = fs::metadata(disk.profile()).unwrap();
     assert_eq!((profile.uid(), profile.gid(), profile.mode() & 0o777), (12_345, 23_456, 0o640));

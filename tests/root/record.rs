@@ -12,16 +12,11 @@ mod rooted;
 mod timeline;
 mod users;
 
-use crate::reclaim::unless_reclaimed;
 use ahead_profile::{MilestoneKind, Precision};
+use ahead_tests::rig::prelude::*;
 use ahead_undo::{Action, ProcessId};
-use rig::{
-    Home, PAGE, Volume, ahead, can_record, entry, evict, find, ranges, resident_below, undisturbed, with_namespaces,
-};
-use std::fs;
-use std::path::Path;
-use std::process::Command;
-use std::time::{Duration, SystemTime};
+use rig::{Home, entry, find, install_below, ranges, resident_below, volume, volume_undisturbed};
+use std::time::SystemTime;
 
 /// Reads `length` bytes at `offset` with sysread, which bypasses perl's buffers: they would round the range up.
 fn perl_read(path: &Path, offset: u64, length: u64) -> String {
@@ -31,21 +26,20 @@ fn perl_read(path: &Path, offset: u64, length: u64) -> String {
 #[test]
 fn a_cold_precise_recording_equals_the_resident_set() {
     unless_reclaimed(|| {
-        let Some(volume) = Volume::new("ext4") else { return };
+        let Some(volume) = volume("ext4") else { return };
         let perl = ["/usr/bin/perl", "/usr/bin/env"];
         if !perl.iter().all(|program| Path::new(program).exists()) {
-            eprintln!("skipped: no perl");
-            return;
+            return eprintln!("skipped: no perl");
         }
-        volume.install(&perl);
-        let data = volume.file("data", 300);
-        volume.file("untouched", 10);
+        install_below(&volume.root, &perl);
+        let data = volume.pages("data", 300);
+        volume.pages("untouched", 10);
         // perl opens it to read a script that is an argument.
-        volume.file("dev/null", 0);
+        volume.pages("dev/null", 0);
         let inside = Path::new("/data");
         let script = [perl_read(inside, 5 * PAGE + 1, 2 * PAGE), perl_read(inside, 100 * PAGE, 64 * PAGE)].concat();
         let home = Home::new();
-        let root = volume.root.to_str().unwrap();
+        let root = volume.place();
         let command = ["chroot", root, "/usr/bin/env", "-i", "/usr/bin/perl", "-e", &script];
         // Held until the resident set is read: another test's cold run would evict the pages.
         let (profile, _alone) = home.record_cold(&command);
@@ -68,7 +62,7 @@ fn a_cold_precise_recording_equals_the_resident_set() {
 
         let metadata =
             profile.metadata.iter().find(|m| m.mount_point == root.as_bytes()).expect("metadata of the volume");
-        assert_eq!(metadata.device_path, volume.device().to_str().unwrap().as_bytes());
+        assert_eq!(metadata.device_path, volume.node().to_str().unwrap().as_bytes());
         assert!(metadata.extents.iter().all(|extent| extent.physical_bytes == Some(extent.offset_bytes)));
         let execs: Vec<_> = profile.milestones.iter().filter(|m| m.kind == MilestoneKind::Exec).collect();
         let perl_path = format!("{root}/usr/bin/perl");
@@ -81,24 +75,18 @@ fn a_cold_precise_recording_equals_the_resident_set() {
 /// Regression: SIGUSR1, which need not end a program, ended the recorder with read-ahead off on every disk.
 #[test]
 fn settings_are_restored_after_any_signal() {
-    let Some(volume) = Volume::new("ext4") else { return };
+    let Some(volume) = volume("ext4") else { return };
     let home = Home::new();
-    let _alone = crate::machine_lock::alone();
+    let _alone = alone();
     let before = settings(&volume);
     // The parent process passes it on.
-    let recorded = ahead()
-        .args(["record", "--cold", "-o"])
-        .arg(home.profile())
-        .args(["--", "sh", "-c", "kill -USR1 $PPID; exec sleep 600"])
-        .status()
-        .unwrap();
-    assert_eq!(recorded.code(), Some(138));
+    home.recorder(&["--cold", "--", "sh", "-c", "kill -USR1 $PPID; exec sleep 600"]).fails(138);
     assert_eq!(settings(&volume), before);
 }
 
 /// `read_ahead_kb` and `inode_readahead_blks` of the volume.
-fn settings(volume: &Volume) -> (String, String) {
-    let name = volume.device().file_name().unwrap().to_str().unwrap();
+fn settings(volume: &Mounted) -> (String, String) {
+    let name = volume.node().file_name().unwrap().to_str().unwrap();
     let read = |path: String| fs::read_to_string(path).unwrap().trim().to_owned();
     (read(format!("/sys/block/{name}/queue/read_ahead_kb")), read(format!("/sys/fs/ext4/{name}/inode_readahead_blks")))
 }
@@ -106,21 +94,18 @@ fn settings(volume: &Volume) -> (String, String) {
 /// Regression: the recorded program set its disk's read-ahead, and pages read ahead were recorded as used.
 #[test]
 fn a_recording_with_read_ahead_switched_on_is_an_upper_bound() {
-    let (Some(volume), Some(other)) = (Volume::new("ext4"), Volume::new("ext4")) else { return };
-    let file = volume.file("data", 256);
+    let (Some(volume), Some(other)) = (volume("ext4"), volume("ext4")) else { return };
+    let file = volume.pages("data", 256);
     let home = Home::new();
-    let record_with = |changed: &Volume| {
-        let name = changed.device().file_name().unwrap().to_str().unwrap();
-        let setting = format!("/sys/block/{name}/queue/read_ahead_kb");
-        let before = {
+    let record_with = |changed: &Mounted| {
+        let setting = {
             // The setting of a concurrent cold recording does not count.
-            let _still = undisturbed();
-            fs::read_to_string(&setting).unwrap()
+            let _still = shared();
+            Setting::kept(changed.queue("read_ahead_kb"))
         };
-        let script = format!("echo 64 > {setting}; head -c 4096 {} > /dev/null", file.display());
+        let script = format!("echo 64 > {}; head -c 4096 {} > /dev/null", setting.file.display(), file.display());
         let (output, profile) = home.record(&["--cold", "--precise"], &["sh", "-c", &script]);
-        fs::write(&setting, before).unwrap();
-        (String::from_utf8(output.stderr).unwrap(), profile.recording.precision)
+        (output.err, profile.recording.precision)
     };
     let (message, precision) = record_with(&volume);
     assert_eq!(precision, Precision::UpperBound, "{message}");
@@ -133,12 +118,12 @@ fn a_recording_with_read_ahead_switched_on_is_an_upper_bound() {
 
 #[test]
 fn a_cold_recording_of_a_listing_sees_its_metadata_and_lookups() {
-    let Some(volume) = Volume::new("xfs") else { return };
+    let Some(volume) = volume("xfs") else { return };
     for index in 0..50 {
-        volume.file(format!("dir{}/file{index}", index % 5), 1);
+        volume.pages(format!("dir{}/file{index}", index % 5), 1);
     }
     let home = Home::new();
-    let root = volume.root.to_str().unwrap();
+    let root = volume.place();
     let missing = format!("{root}/missing");
     let script =
         format!("ls -lR {root} > /dev/null; cd {root}/dir0 && test -e ../dir1/file1; test -e {missing} || true");
@@ -154,9 +139,8 @@ fn a_cold_recording_of_a_listing_sees_its_metadata_and_lookups() {
 
 #[test]
 fn a_warm_recording_sees_cached_pages_and_repeats_cost_no_event() {
-    let _still = undisturbed();
-    let Some(volume) = Volume::new("ext4") else { return };
-    let file = volume.file("cached", 64);
+    let Some(volume) = volume_undisturbed("ext4") else { return };
+    let file = volume.pages("cached", 64);
     fs::read(&file).unwrap();
     let read = format!("open(F,'<',q({}));for(1..5000){{sysseek(F,0,0);sysread(F,$b,10*{PAGE})}}", file.display());
     let home = Home::new();
@@ -168,13 +152,11 @@ fn a_warm_recording_sees_cached_pages_and_repeats_cost_no_event() {
 
 #[test]
 fn reads_of_io_uring_workers_belong_to_their_program() {
-    let _still = undisturbed();
-    let Some(volume) = Volume::new("ext4") else { return };
-    if Command::new("fio").arg("--version").output().is_err() {
-        eprintln!("skipped: no fio");
-        return;
+    let Some(volume) = volume_undisturbed("ext4") else { return };
+    if !program("fio").arg("--version").works() {
+        return eprintln!("skipped: no fio");
     }
-    let file = volume.file("ring", 2048);
+    let file = volume.pages("ring", 2048);
     // The file is not cached: only then the kernel passes buffered reads to its workers.
     evict(&file);
     let home = Home::new();
@@ -185,21 +167,21 @@ fn reads_of_io_uring_workers_belong_to_their_program() {
     assert_eq!(ranges(entry(&profile, &file)), vec![0..2048 * PAGE]);
 }
 
+/// A process that reads a file again and again.
+fn endless_reader(path: &Path) -> ahead_tests::rig::program::Running {
+    program(path).by_script("while :; do cat \"$1\" > /dev/null 2>&1; done").start()
+}
+
 #[test]
 fn children_and_threads_are_followed_but_not_unrelated_processes() {
-    let _still = undisturbed();
-    let Some(volume) = Volume::new("ext4") else { return };
-    let [child, grandchild, stranger] = ["child", "grandchild", "stranger"].map(|name| volume.file(name, 4));
-    let mut other = Command::new("sh")
-        .args(["-c", &format!("while :; do cat {} > /dev/null 2>&1; done", stranger.display())])
-        .spawn()
-        .unwrap();
+    let Some(volume) = volume_undisturbed("ext4") else { return };
+    let [child, grandchild, stranger] = ["child", "grandchild", "stranger"].map(|name| volume.pages(name, 4));
+    let other = endless_reader(&stranger);
     let script =
         format!("(cat {} >/dev/null; sh -c 'cat {} >/dev/null; :' ); :", child.display(), grandchild.display());
     let home = Home::new();
     let (_, profile) = home.record(&[], &["sh", "-c", &script]);
-    other.kill().unwrap();
-    other.wait().unwrap();
+    drop(other);
     assert_eq!(ranges(entry(&profile, &child)), vec![0..4 * PAGE]);
     assert_eq!(ranges(entry(&profile, &grandchild)), vec![0..4 * PAGE]);
     assert!(find(&profile, &stranger).is_none());
@@ -207,9 +189,8 @@ fn children_and_threads_are_followed_but_not_unrelated_processes() {
 
 #[test]
 fn several_runs_record_how_many_used_each_page() {
-    let _still = undisturbed();
-    let Some(volume) = Volume::new("ext4") else { return };
-    let [always, sometimes] = ["always", "sometimes"].map(|name| volume.file(name, 2));
+    let Some(volume) = volume_undisturbed("ext4") else { return };
+    let [always, sometimes] = ["always", "sometimes"].map(|name| volume.pages(name, 2));
     let home = Home::new();
     let mark = home.path("mark");
     let (mark, always_path, sometimes_path) = (mark.display(), always.display(), sometimes.display());
@@ -222,20 +203,19 @@ fn several_runs_record_how_many_used_each_page() {
 
 #[test]
 fn pages_that_the_program_wrote_are_not_fetched() {
-    let _still = undisturbed();
-    let Some(volume) = Volume::new("ext4") else { return };
-    let old = volume.file("old", 3);
+    let Some(volume) = volume_undisturbed("ext4") else { return };
+    let old = volume.pages("old", 3);
     let root = volume.root.display();
     let script = format!(
         "cd {root}; cat old old old > new; cat new > /dev/null; cat old.log > /dev/null; cat old >> old.log; \
          cat old.log > /dev/null; cat data future > /dev/null; printf x | dd of=data conv=notrunc 2> /dev/null"
     );
-    let log = volume.file("old.log", 2);
-    let data = volume.file("data", 2);
+    let log = volume.pages("old.log", 2);
+    let data = volume.pages("data", 2);
     // The clock of such a machine is wrong until the network is up.
-    let future = volume.file("future", 1);
+    let future = volume.pages("future", 1);
     let tomorrow = SystemTime::now() + Duration::from_secs(86_400);
-    fs::File::options().write(true).open(&future).unwrap().set_modified(tomorrow).unwrap();
+    File::options().write(true).open(&future).unwrap().set_modified(tomorrow).unwrap();
     let home = Home::new();
     let (_, profile) = home.record(&[], &["sh", "-c", &script]);
     assert_eq!(ranges(entry(&profile, &old)), vec![0..3 * PAGE]);
@@ -246,61 +226,32 @@ fn pages_that_the_program_wrote_are_not_fetched() {
     assert_eq!(ranges(entry(&profile, &data)), vec![0..2 * PAGE]);
     assert_eq!(ranges(entry(&profile, &future)), vec![0..PAGE]);
     // The same with a redirection opened before the recording.
-    let redirected = volume.file("redirected", 2);
-    let output = fs::File::options().append(true).open(&redirected).unwrap();
+    let redirected = volume.pages("redirected", 2);
+    let output = File::options().append(true).open(&redirected).unwrap();
     let (from, to) = (old.display(), redirected.display());
     let script = format!("cat {to} > /dev/null; cat {from}; cat {to} > /dev/null");
-    let mut command = ahead();
-    command.args(["record", "--json", "-o"]).arg(home.profile()).args(["--", "sh", "-c", &script]);
-    let message = command.stdout(output).output().unwrap().stderr;
+    let json = home.recorder(&["--json", "--", "sh", "-c", &script]).output_file(output).done().err_json();
     assert!(find(&home.load(), &redirected).is_none());
-    let json = message.rsplit(|byte| *byte == b'\n').find(|line| line.starts_with(b"{")).unwrap();
-    let json: serde_json::Value = serde_json::from_slice(json).unwrap();
     assert_eq!(json["files_made_here"], 1, "{json}");
 }
 
 /// Regression: each change had its own line "not permitted", and the status was 1.
 #[test]
 fn a_restore_without_root_names_the_remedy_in_one_line() {
-    if !can_record() {
-        return;
-    }
-    let _alone = with_namespaces();
+    let Some(home) = Home::alone() else { return };
     let gone = ProcessId { pid: std::process::id(), start_ticks: 1 };
-    let home = Home::new();
     for name in ["a", "b"] {
         fs::write(home.path(name), "").unwrap();
         ahead_undo::note_for(gone, Action::remove(&home.path(name))).unwrap().leave();
     }
-    let output = Command::new("setpriv")
-        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
-        .arg(assert_cmd::cargo::cargo_bin("ahead"))
-        .arg("restore")
-        .current_dir("/")
-        .output();
+    let done = ahead(["restore"]).as_stranger().current_dir("/").done();
     ahead_undo::restore_owned_by(gone).unwrap();
-    let output = output.unwrap();
-    let message = String::from_utf8(output.stderr).unwrap();
-    assert_eq!((output.status.code(), output.stdout.len(), message.lines().count()), (Some(77), 0, 1), "{message}");
-    assert!(message.contains("sudo ahead restore"), "{message}");
+    done.code(77).out_is("").says("sudo ahead restore").in_one_line();
 }
 
 #[test]
 fn without_root_record_has_status_77() {
-    let _still = undisturbed();
-    if !can_record() {
-        return;
-    }
-    let home = Home::new();
-    let output = Command::new("setpriv")
-        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
-        .arg(assert_cmd::cargo::cargo_bin("ahead"))
-        .args(["record", "-o", "/tmp/never.ahead", "true"])
-        .current_dir("/")
-        .output()
-        .unwrap();
-    let message = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(77), "{message}");
-    assert!(message.contains("root") && message.lines().count() == 1, "{message}");
-    drop(home);
+    let Some(_home) = Home::undisturbed() else { return };
+    let record = ahead(["record", "-o", "/tmp/never.ahead", "true"]).as_stranger().current_dir("/");
+    record.fails(77).says("root").in_one_line();
 }

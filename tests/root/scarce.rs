@@ -1,12 +1,9 @@
-//! No space left: in `/run` (notes and locks), in `/tmp` (scratch files) or on the whole root; also read-only file
+//! No space left: in `/run` (notes and locks), in `$TMPDIR` (scratch files) or on the whole root; also read-only file
 //! systems. A command names the full file system and changes nothing, or works without it. `ahead run` starts the
 //! program in any case.
 
-use crate::mounted::{Mounted, copy_ahead};
 use ahead_sys::{bdi, loopdev};
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use ahead_tests::rig::prelude::*;
 
 /// Mounts a small tmpfs over a directory and fills it.
 const FULL: &str =
@@ -26,51 +23,49 @@ impl Scene {
     fn new() -> Option<Scene> {
         let mounted = Mounted::alone("ext4")?;
         fs::write(mounted.root.join("file"), vec![7; 1 << 20]).unwrap();
-        let home = tempfile::tempdir_in("/dev/shm").unwrap();
+        let home = in_memory();
         copy_ahead(&home.path().join("ahead"));
-        let profile = home.path().join("p.ahead");
-        let mut record = Command::new(home.path().join("ahead"));
-        let recorded = record.args(["record", "--cold", "-o"]).arg(profile).arg("--").args(program(&mounted)).output();
-        assert!(recorded.unwrap().status.success());
+        let record =
+            program(home.path().join("ahead")).args(["record", "--cold", "-o"]).arg(home.path().join("p.ahead"));
+        record.args(["--", "cat"]).arg(mounted.root.join("file")).ok();
         let windows_kb = bdi::read_ahead_kb(mounted.number()).unwrap();
         Some(Scene { mounted, home, windows_kb })
     }
 
     /// Runs a command in its own mount namespace, prepared by `set_up`.
-    fn run(&self, set_up: &str, place: &str, arguments: &[&str]) -> Output {
-        let mut command = Command::new("unshare");
-        command.args(["--mount", "--propagation", "private", "sh", "-c", set_up, "sh"]).env("WHERE", place);
-        command.arg(self.home.path().join("ahead")).args(arguments).current_dir(self.home.path());
-        let done = command.stdin(Stdio::null()).output().unwrap();
-        assert_eq!(bdi::read_ahead_kb(self.mounted.number()).unwrap(), self.windows_kb, "{arguments:?}: {done:?}");
-        assert!(!is_loop_left(self.home.path()), "{arguments:?}: {done:?}");
-        assert!(!self.home.path().join("x.img").exists(), "{arguments:?}: {done:?}");
-        let in_target = fs::read_dir(&self.mounted.root).unwrap().map(|entry| entry.unwrap().file_name());
-        let left: Vec<_> = in_target.filter(|name| name.to_string_lossy().starts_with("ahead-")).collect();
-        assert!(left.is_empty(), "{arguments:?}: {left:?}");
+    fn run(&self, set_up: &str, place: &str, arguments: &[&str]) -> Done {
+        let command = program(self.home.path().join("ahead")).args(arguments).apart(set_up);
+        let mut command = command.current_dir(self.home.path()).env("WHERE", place);
+        if place == self.scratch() {
+            command = command.env("TMPDIR", place);
+        }
+        let done = command.done();
+        assert_eq!(bdi::read_ahead_kb(self.mounted.number()).unwrap(), self.windows_kb, "{done}");
+        assert!(!is_loop_left(self.home.path()) && !self.home.path().join("x.img").exists(), "{done}");
+        assert_eq!(names_with(&self.mounted.root, "ahead-"), Vec::<String>::new(), "{done}");
         done
     }
 
     /// Asserts that the command fails with a message that contains `why`.
     fn refuses(&self, set_up: &str, place: &str, arguments: &[&str], codes: &[i32], why: &str) {
-        let done = self.run(set_up, place, arguments);
-        let message = String::from_utf8_lossy(&done.stderr);
-        assert!(codes.contains(&done.status.code().unwrap()) && message.contains(why), "{arguments:?}: {done:?}");
+        let done = self.run(set_up, place, arguments).says(why);
+        assert!(codes.contains(&done.status.code().unwrap()), "{done}");
     }
 
     fn works(&self, set_up: &str, place: &str, arguments: &[&str], says: &str) {
-        let done = self.run(set_up, place, arguments);
-        assert!(done.status.success(), "{arguments:?}: {done:?}");
-        assert!(String::from_utf8_lossy(&done.stdout).contains(says), "{arguments:?}: {done:?}");
+        self.run(set_up, place, arguments).success().prints(says);
+    }
+
+    /// The directory for scratch files. Not /tmp: a file system mounted there would hide a source tree below it.
+    fn scratch(&self) -> String {
+        let path = self.home.path().join("scratch");
+        fs::create_dir_all(&path).unwrap();
+        path.to_str().unwrap().into()
     }
 
     fn target(&self) -> &str {
-        self.mounted.root.to_str().unwrap()
+        self.mounted.place()
     }
-}
-
-fn program(mounted: &Mounted) -> [String; 2] {
-    ["cat".into(), mounted.root.join("file").to_str().unwrap().into()]
 }
 
 /// Whether a loop device has a backing file in this directory.
@@ -102,13 +97,15 @@ fn a_full_run_directory_is_named_and_nothing_is_changed() {
 #[test]
 fn without_room_for_scratch_files_the_message_says_so() {
     let Some(scene) = Scene::new() else { return };
+    let scratch = scene.scratch();
     let compare = ["compare", "--runs", "1", "-p", "p.ahead", "--", "true"];
-    scene.refuses(FULL, "/tmp", &compare, &[1], "No space left on device");
-    scene.works(FULL, "/tmp", &RUN, "it runs");
-    scene.works(FULL, "/tmp", &["record", "-o", "q.ahead", "--", "true"], "");
-    scene.works(FULL, "/tmp", &["show", "q.ahead"], "true");
-    let elsewhere = ["--directory", env!("CARGO_TARGET_TMPDIR")];
-    scene.works(FULL, "/tmp", &[&BENCH[..], &elsewhere].concat(), "1 stream");
+    scene.refuses(FULL, &scratch, &compare, &[1], "No space left on device");
+    scene.works(FULL, &scratch, &RUN, "it runs");
+    scene.works(FULL, &scratch, &["record", "-o", "q.ahead", "--", "true"], "");
+    scene.works(FULL, &scratch, &["show", "q.ahead"], "true");
+    let elsewhere = on_disk();
+    let elsewhere = ["--directory", elsewhere.path().to_str().unwrap()];
+    scene.works(FULL, &scratch, &[&BENCH[..], &elsewhere].concat(), "1 stream");
 }
 
 #[test]

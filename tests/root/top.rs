@@ -1,32 +1,20 @@
 //! `ahead top` beside programs whose reads are known.
 
-use crate::mounted::Mounted;
 use ahead_sys::mapping::Mapping;
-use ahead_sys::{bdi, cache, evict};
-use assert_cmd::Command;
-use predicates::prelude::*;
+use ahead_sys::{bdi, cache};
+use ahead_tests::rig::prelude::*;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use serde_json::Value;
-use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
-use std::process::{Child, Stdio};
-use std::time::Duration;
 
-const MIB: u64 = 1 << 20;
-
-fn top(arguments: &[&str]) -> Command {
-    let mut command = Command::cargo_bin("ahead").unwrap();
-    command.arg("top").args(arguments).timeout(Duration::from_secs(120));
-    command
+fn top(arguments: &[&str]) -> Program {
+    ahead(["top"]).args(arguments).limit(Duration::from_secs(120))
 }
 
 /// The files of this process that `ahead top --once --json` lists.
 fn listed(arguments: &[&str]) -> Vec<Value> {
     let own = std::process::id().to_string();
-    let done = top(&[&["--once", "--json", "--pid", &own], arguments].concat()).assert().success();
-    serde_json::from_slice(&done.get_output().stdout).unwrap()
+    let rows = top(&[&["--once", "--json", "--pid", &own], arguments].concat()).json();
+    rows.as_array().unwrap().clone()
 }
 
 fn row(path: &Path, arguments: &[&str]) -> Value {
@@ -35,22 +23,13 @@ fn row(path: &Path, arguments: &[&str]) -> Value {
     rows[0].clone()
 }
 
-/// `ahead top` in the background; its output is read when it has ended.
-fn begun(arguments: &[&str]) -> Child {
-    let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("ahead"));
-    command.arg("top").args(arguments).stdout(Stdio::piped()).stderr(Stdio::inherit());
-    command.spawn().unwrap()
-}
-
 /// Repeats work until `ahead top` with these arguments has ended, and returns its output.
-fn top_beside(arguments: &[&str], mut work: impl FnMut()) -> String {
-    let mut child = begun(arguments);
-    while child.try_wait().unwrap().is_none() {
+fn top_beside(arguments: &[&str], mut work: impl FnMut()) -> Done {
+    let mut child = top(arguments).start();
+    while !child.has_ended() {
         work();
     }
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    String::from_utf8(output.stdout).unwrap()
+    child.ends_with(0)
 }
 
 #[test]
@@ -81,7 +60,7 @@ fn state_of_a_stream_shows_its_last_window() {
     let Some(mounted) = Mounted::new("ext4") else { return };
     let path = mounted.file("stream", 8 * MIB);
     let file = File::open(&path).unwrap();
-    evict::file(&file).unwrap();
+    evict(&path);
     let mut buffer = vec![0; 1 << 14];
     for at in (0..MIB).step_by(buffer.len()) {
         file.read_exact_at(&mut buffer, at).unwrap();
@@ -101,12 +80,12 @@ fn interval_fills_the_counts_of_a_stream() {
     let (own, pattern) = (std::process::id().to_string(), path.to_str().unwrap());
     let mut buffer = vec![0; 1 << 14];
     let output = top_beside(&["--once", "--json", "--interval", "1s", "--pid", &own, "--path", pattern], || {
-        evict::file(&file).unwrap();
+        evict(&path);
         for at in (0..8 * MIB).step_by(buffer.len()) {
             file.read_exact_at(&mut buffer, at).unwrap();
         }
     });
-    let seen: Value = serde_json::from_str(&output).unwrap();
+    let seen = output.json();
     let number = |key: &str| seen[0][key].as_u64().unwrap_or_else(|| panic!("{key}: {seen:#}"));
     assert!(number("hits") > 0 && number("misses") > 0 && number("markers") > 0, "{seen:#}");
     assert!(number("issued_bytes") >= MIB && number("used_bytes") > 0, "{seen:#}");
@@ -121,7 +100,7 @@ fn random_faults_are_explained() {
     let bytes = 64 * MIB;
     let path = mounted.file("mapped", bytes);
     let file = File::open(&path).unwrap();
-    evict::file(&file).unwrap();
+    evict(&path);
     let mapping = Mapping::new(&file, bytes as usize).unwrap();
     let (own, pattern) = (std::process::id().to_string(), path.to_str().unwrap());
     let mut at = 1u64;
@@ -132,11 +111,11 @@ fn random_faults_are_explained() {
             mapping.touch(((at >> 33) * 4096 % bytes) as usize).unwrap();
         }
         let _ = mapping.page_out(0..bytes as usize);
-        evict::file(&file).unwrap();
+        evict(&path);
     });
     for part in ["random mmap", "window of at most", "faults at random pages: each reads", "MADV_RANDOM", "ahead steer"]
     {
-        assert!(output.contains(part), "{part}: {output}");
+        assert!(output.out.contains(part), "{part}: {output}");
     }
 }
 
@@ -150,12 +129,12 @@ fn mapping_without_a_descriptor_is_found() {
     let (own, pattern) = (std::process::id().to_string(), path.to_str().unwrap());
     let output = top_beside(&["--once", "--json", "--interval", "1s", "--pid", &own, "--path", pattern], || {
         let _ = mapping.page_out(0..4 * MIB as usize);
-        evict::file(File::open(&path).unwrap()).unwrap();
+        evict(&path);
         for at in (0..4 * MIB as usize).step_by(1 << 18) {
             mapping.touch(at).unwrap();
         }
     });
-    let seen: Value = serde_json::from_str(&output).unwrap();
+    let seen = output.json();
     let row = seen.as_array().unwrap().iter().find(|row| row["descriptor"].is_null() && row["closed_files"] == 0);
     let row = row.unwrap_or_else(|| panic!("{seen:#}"));
     assert_eq!(row["path"], pattern, "{seen:#}");
@@ -167,7 +146,7 @@ fn filters_and_limits_bound_the_list() {
     let Some(mounted) = Mounted::new("ext4") else { return };
     let files: Vec<File> =
         ["a.db", "b.db", "c.log"].iter().map(|name| File::open(mounted.file(name, MIB)).unwrap()).collect();
-    let root = mounted.root.to_str().unwrap();
+    let root = mounted.place();
     let names = |arguments: &[&str]| -> Vec<String> {
         let rows = listed(&[&["--mount", root, "--sort", "pid"], arguments].concat());
         rows.iter().map(|row| row["path"].as_str().unwrap().rsplit('/').next().unwrap().to_owned()).collect()
@@ -184,33 +163,25 @@ fn filters_and_limits_bound_the_list() {
 #[test]
 fn stream_has_one_line_for_each_interval() {
     let Some(_mounted) = Mounted::new("ext4") else { return };
-    let done = top(&["--json", "--interval", "100ms", "--count", "3", "--limit", "2"]).assert().success();
-    let lines: Vec<Value> = done
-        .get_output()
-        .stdout
-        .split(|byte| *byte == b'\n')
-        .filter_map(|line| serde_json::from_slice(line).ok())
-        .collect();
+    let text = top(&["--json", "--interval", "100ms", "--count", "3", "--limit", "2"]).text();
+    let lines: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     assert_eq!(lines.len(), 3);
     for line in &lines {
         assert!(line["time"].is_f64() && line["interval_s"].as_f64().unwrap() >= 0.1, "{line:#}");
         assert!(line["totals"]["open_files"].as_u64().unwrap() > 0 && line["files"].as_array().unwrap().len() <= 2);
     }
     // Without a terminal a table is printed for each interval.
-    let text = top(&["--interval", "100ms", "--count", "2", "--limit", "1"]).assert().success();
-    text.stdout(predicate::str::contains("access/s").count(2));
+    let text = top(&["--interval", "100ms", "--count", "2", "--limit", "1"]).text();
+    assert_eq!(text.matches("access/s").count(), 2, "{text}");
 }
 
 #[test]
 fn signal_ends_the_stream() {
     let Some(_mounted) = Mounted::new("ext4") else { return };
-    let mut child = begun(&["--json", "--interval", "100ms", "--limit", "1"]);
-    let mut first = String::new();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.as_mut().unwrap()), &mut first).unwrap();
+    let mut child = top(&["--json", "--interval", "100ms", "--limit", "1"]).start();
+    let first = child.line();
     assert!(serde_json::from_str::<Value>(&first).unwrap()["files"].is_array());
-    let pid = child.id().to_string();
-    assert!(std::process::Command::new("kill").args(["-s", "TERM", &pid]).status().unwrap().success());
-    assert_eq!(child.wait().unwrap().code(), Some(143));
+    child.end_by("TERM").code(143);
 }
 
 #[test]
@@ -223,12 +194,38 @@ fn ten_thousand_open_files_are_listed() {
         .unwrap();
     let path = mounted.file("many", MIB);
     let files: Vec<File> = (0..many).map(|_| File::open(&path).unwrap()).collect();
-    let root = mounted.root.to_str().unwrap();
+    let root = mounted.place();
     let rows = listed(&["--mount", root]);
     assert_eq!(rows.len(), files.len());
     assert!(rows.iter().all(|row| row["path"] == path.to_str().unwrap()));
     assert_eq!(listed(&["--mount", root, "--limit", "3", "--sort", "cached"]).len(), 3);
     let own = std::process::id().to_string();
-    let said = top(&["--explain", &own, "--mount", root, "--interval", "10ms", "--limit", "5"]).assert().success();
-    said.stdout(predicate::str::contains("descriptor").count(5));
+    let said = top(&["--explain", &own, "--mount", root, "--interval", "10ms", "--limit", "5"]).text();
+    assert_eq!(said.matches("descriptor").count(), 5, "{said}");
+}
+
+/// Faults of a mapping with MADV_RANDOM, again and again.
+const ADVISED_FAULTS: &str =
+    "import mmap,os,sys; f=os.open(sys.argv[1],os.O_RDONLY); m=mmap.mmap(f,0,prot=mmap.PROT_READ)
+m.madvise(mmap.MADV_RANDOM); print(flush=True)
+while True:
+    m.madvise(mmap.MADV_DONTNEED); os.posix_fadvise(f,0,0,os.POSIX_FADV_DONTNEED)
+    for at in range(0,len(m),4096): m[at]";
+
+/// Regression: `--explain` said "it was not read" during 974 major faults.
+#[test]
+fn major_faults_that_cause_no_decision_are_not_denied() {
+    let Some(mounted) = Mounted::new("ext4") else { return };
+    let path = mounted.file("advised", MIB);
+    let mut reader = program("python3").args(["-c", ADVISED_FAULTS]).arg(&path).start();
+    reader.line();
+    let pid = reader.pid().to_string();
+    let said = top(&["--explain", &pid, "--path", path.to_str().unwrap(), "--interval", "1s", "--json"]).json();
+    drop(reader);
+    let text = |key: &str| said[0][key].as_str().unwrap_or_else(|| panic!("{key}: {said:#}"));
+    assert!(said[0]["process_major_faults"].as_u64() > Some(0), "{said:#}");
+    assert!(text("seen").contains("MADV_RANDOM cause no decision; its process had"), "{said:#}");
+    for key in ["now", "seen", "better"] {
+        assert!(!text(key).contains("not read") && !text(key).contains("nothing"), "{said:#}");
+    }
 }

@@ -1,51 +1,29 @@
 //! Windows on real devices: the governing window is set, kept, compared and restored. An interruption or a kill leaves
 //! no change.
 
-use crate::crash::wait_until;
-use crate::mounted::Mounted;
-use crate::reclaim::unless_reclaimed;
 use ahead_model::DeviceNumber;
-use ahead_profile::{Extent, File, Profile};
 use ahead_sys::{bdi, mounts};
+use ahead_tests::rig::mounted::{Unmounted, bindfs, mount, overlay};
+use ahead_tests::rig::prelude::*;
+use ahead_tests::rig::profile::{of_files, save, used_whole};
 use ahead_traces::{Event, FileSeen, Header, Record, Use, Writer};
 use ahead_tune::System;
 use ahead_tune_measure::{Depth, Plan, Workload};
-use assert_cmd::Command;
-use predicates::prelude::*;
-use serde_json::Value;
-use std::fs;
-use std::io::BufRead;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
 
-fn tune(arguments: &[&str]) -> Command {
-    let mut command = Command::cargo_bin("ahead").unwrap();
-    command.arg("tune").args(arguments).timeout(Duration::from_secs(300));
-    command
+fn tune(arguments: &[&str]) -> Program {
+    ahead(["tune"]).args(arguments)
 }
 
 fn answer(arguments: &[&str]) -> Value {
-    let output = tune(arguments).arg("--json").assert().success();
-    serde_json::from_slice(&output.get_output().stdout).unwrap()
+    tune(arguments).arg("--json").json()
 }
 
 /// A system's directories for rules and states, with udev and systemd in it.
 fn root() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
-    for directory in ["etc/udev", "etc/systemd"] {
-        fs::create_dir_all(root.path().join(directory)).unwrap();
-    }
+    make_directories(root.path(), ["etc/udev", "etc/systemd"]);
     root
-}
-
-/// Files below a directory.
-fn files(directory: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(directory).unwrap().flatten();
-    let of = |path: PathBuf| if path.is_dir() && !path.is_symlink() { files(&path) } else { vec![path] };
-    entries.flat_map(|entry| of(entry.path())).collect()
 }
 
 /// The setting of the file system mounted here: by the number in the mount table; for btrfs, the only BDI on this device.
@@ -66,7 +44,7 @@ fn window_kb(point: &Path) -> u64 {
 }
 
 fn is_left(directory: &Path) -> bool {
-    fs::read_dir(directory).unwrap().flatten().any(|entry| entry.file_name().to_string_lossy().starts_with("ahead-"))
+    !names_with(directory, "ahead-").is_empty()
 }
 
 #[test]
@@ -76,7 +54,7 @@ fn a_loop_device_is_measured_and_its_window_is_restored() {
     // The default of virtual disks since Linux 6.17.
     let before = 8192;
     fs::write(setting(&mounted.root), before.to_string()).unwrap();
-    let found = answer(&[mounted.root.to_str().unwrap()]);
+    let found = answer(&[mounted.place()]);
     let keys =
         ["candidates", "recommended_kb", "reason", "current_kb", "harms", "noise", "doubt", "target", "measured_s"];
     for key in keys.into_iter().chain(["elapsed_s"]) {
@@ -114,53 +92,53 @@ fn a_loop_device_is_measured_and_its_window_is_restored() {
 #[test]
 fn a_window_is_set_kept_compared_and_restored() {
     let (Some(mounted), root) = (Mounted::new("ext4"), root()) else { return };
-    let (place, before) = (mounted.root.to_str().unwrap(), window_kb(&mounted.root));
+    let (place, before) = (mounted.place(), window_kb(&mounted.root));
     let with = |arguments: &[&str]| tune(&[&[place, "--root", root.path().to_str().unwrap()], arguments].concat());
-    with(&["--check"]).assert().code(1).stdout(predicate::str::contains("no rule"));
-    with(&["--kb", "512", "--apply"]).assert().success();
+    with(&["--check"]).fails(1).prints("no rule");
+    with(&["--kb", "512", "--apply"]).ok();
     assert_eq!(window_kb(&mounted.root), 512);
-    let persisted = with(&["--kb", "768", "--persist"]).assert();
-    if persisted.get_output().status.code() == Some(77) {
+    let persisted = with(&["--kb", "768", "--persist"]).done();
+    if persisted.status.code() == Some(77) {
         // Linux before 6.9 does not report the UUID, and a loop device has no other identity.
-        persisted.stderr(predicate::str::contains("UUID"));
+        persisted.says("UUID");
         eprintln!("skipped: the loop device has no identity");
     } else {
         persisted.success();
-        let rules: Vec<PathBuf> = files(&root.path().join("etc/udev/rules.d"));
+        let rules: Vec<PathBuf> = files_below(&root.path().join("etc/udev/rules.d"));
         let rule = fs::read_to_string(&rules[0]).unwrap();
         assert!(rule.contains("ENV{ID_FS_UUID}==") && rule.contains("queue/read_ahead_kb}=\"768\""), "{rule}");
-        with(&["--check"]).assert().success();
+        with(&["--check"]).ok();
         fs::write(bdi::read_ahead_file(mounted.number()).unwrap(), "256").unwrap();
-        with(&["--check"]).assert().code(1).stdout(predicate::str::contains("256 KiB, but"));
+        with(&["--check"]).fails(1).prints("256 KiB, but");
         fs::write(bdi::read_ahead_file(mounted.number()).unwrap(), "768").unwrap();
     }
-    with(&["--restore"]).assert().success().stdout(predicate::str::contains(format!("{before} KiB again")));
-    assert_eq!((window_kb(&mounted.root), files(root.path())), (before, Vec::new()));
-    with(&["--restore"]).assert().success().stdout("nothing to restore\n");
+    with(&["--restore"]).ok().prints(format!("{before} KiB again"));
+    assert_eq!((window_kb(&mounted.root), files_below(root.path())), (before, Vec::new()));
+    with(&["--restore"]).ok().out_is("nothing to restore\n");
 }
 
 /// Regression: a window set through the device was not found through its later mount, and unmounting lost the state.
 #[test]
 fn window_is_found_with_and_without_a_mount() {
     let (Some(mut mounted), root) = (Mounted::new("ext4"), root()) else { return };
-    let (place, device) = (mounted.root.to_str().unwrap().to_owned(), mounted.device.device.clone());
+    let (place, device) = (mounted.place().to_owned(), mounted.node().to_owned());
     let (number, before) = (mounted.number(), window_kb(&mounted.root));
     let (device, now) = (device.to_str().unwrap(), || bdi::read_ahead_kb(number).unwrap());
     let with = |arguments: &[&str]| tune(&[&["--root", root.path().to_str().unwrap()], arguments].concat());
-    let again = || predicate::str::contains(format!("{before} KiB again"));
+    let again = || format!("{before} KiB again");
     drop(mounted.mount.take());
-    with(&[device, "--kb", "512", "--apply"]).assert().success();
+    with(&[device, "--kb", "512", "--apply"]).ok();
     mounted.make_cold();
-    with(&[&place, "--restore"]).assert().success().stdout(again());
-    assert_eq!((now(), files(root.path())), (before, Vec::new()));
+    with(&[&place, "--restore"]).ok().prints(again());
+    assert_eq!((now(), files_below(root.path())), (before, Vec::new()));
     for restore in [&[device, "--restore"][..], &["--all", "--restore"]] {
-        if with(&[&place, "--kb", "768", "--persist"]).assert().get_output().status.code() == Some(77) {
+        if with(&[&place, "--kb", "768", "--persist"]).done().status.code() == Some(77) {
             // Linux before 6.9 does not report the UUID.
-            with(&[&place, "--kb", "768", "--apply"]).assert().success();
+            with(&[&place, "--kb", "768", "--apply"]).ok();
         }
         drop(mounted.mount.take());
-        with(restore).assert().success().stdout(again());
-        assert_eq!((now(), files(root.path())), (before, Vec::new()));
+        with(restore).ok().prints(again());
+        assert_eq!((now(), files_below(root.path())), (before, Vec::new()));
         mounted.make_cold();
     }
 }
@@ -171,7 +149,7 @@ fn a_copied_file_system_is_not_identified_by_its_uuid() {
     let (Some(mounted), root) = (Mounted::new("ext4"), root()) else { return };
     let (home, own) = (tempfile::tempdir().unwrap(), ahead_undo::ProcessId::own().unwrap());
     let (image, point) = (home.path().join("image"), home.path().join("mnt"));
-    std::process::Command::new("sync").status().unwrap();
+    program("sync").ok();
     fs::copy(mounted.image(), &image).unwrap();
     fs::create_dir(&point).unwrap();
     let device = ahead_undo::loops::attach(own, &image, true, false).unwrap();
@@ -181,48 +159,40 @@ fn a_copied_file_system_is_not_identified_by_its_uuid() {
     };
     let (first, second) = (window_kb(&mounted.root), window_kb(&point));
     for place in [&mounted.root, &point] {
-        with(place, &["--kb", "512", "--persist"]).assert().code(77).stderr(predicate::str::contains("UUID"));
+        with(place, &["--kb", "512", "--persist"]).fails(77).says("UUID");
     }
-    with(&mounted.root, &["--kb", "512", "--apply"]).assert().success();
-    with(&point, &["--kb", "1024", "--apply"]).assert().success();
+    with(&mounted.root, &["--kb", "512", "--apply"]).ok();
+    with(&point, &["--kb", "1024", "--apply"]).ok();
     assert_eq!((window_kb(&mounted.root), window_kb(&point)), (512, 1024));
-    with(&mounted.root, &["--restore"]).assert().success();
-    with(&point, &["--restore"]).assert().success();
-    assert_eq!((window_kb(&mounted.root), window_kb(&point), files(root.path())), (first, second, Vec::new()));
+    with(&mounted.root, &["--restore"]).ok();
+    with(&point, &["--restore"]).ok();
+    assert_eq!((window_kb(&mounted.root), window_kb(&point), files_below(root.path())), (first, second, Vec::new()));
 }
 
 /// Regression: the error came after the measurement.
 #[test]
 fn a_window_that_cannot_be_kept_is_reported_before_the_measurement() {
     let (Some(mounted), root) = (Mounted::new("ext4"), tempfile::tempdir().unwrap()) else { return };
-    let mut mount = std::process::Command::new("mount");
-    if !mount.args(["-t", "tmpfs", "-o", "ro", "tmpfs"]).arg(root.path()).status().is_ok_and(|made| made.success()) {
-        eprintln!("skipped: no tmpfs");
-        return;
+    if !program("mount").args(["-t", "tmpfs", "-o", "ro", "tmpfs"]).arg(root.path()).works() {
+        return eprintln!("skipped: no tmpfs");
     }
     let _read_only = Unmounted(root.path().into());
-    let refused = tune(&[mounted.root.to_str().unwrap(), "--apply", "--root", root.path().to_str().unwrap()]).assert();
-    refused.code(77).stdout("").stderr(predicate::str::contains("cannot be written"));
+    let refused = tune(&[mounted.place(), "--apply", "--root", root.path().to_str().unwrap()]);
+    refused.fails(77).out_is("").says("cannot be written");
 }
 
 /// Regression: the result was not printed if the window could not be set.
 #[test]
 fn the_result_is_printed_if_the_window_cannot_be_set() {
     let (Some(mounted), root) = (Mounted::new("ext4"), tempfile::tempdir().unwrap()) else { return };
-    let mut mount = std::process::Command::new("mount");
-    let mount = mount.args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(root.path());
-    if !mount.status().is_ok_and(|made| made.success()) {
-        eprintln!("skipped: no tmpfs");
-        return;
-    }
-    let _full = Unmounted(root.path().into());
+    let Some(_full) = mount("tmpfs", root.path(), "tmpfs", "size=64k") else { return };
     fs::write(root.path().join("full"), vec![0; 1 << 20]).unwrap_err();
-    let (place, before) = (mounted.root.to_str().unwrap(), window_kb(&mounted.root));
-    let failed = tune(&[place, "--kb", "512", "--apply", "--json", "--root", root.path().to_str().unwrap()]).assert();
-    let failed = failed.code(1).stderr(predicate::str::contains("No space left").count(1));
-    let found: Value = serde_json::from_slice(&failed.get_output().stdout).unwrap();
+    let (place, before) = (mounted.place(), window_kb(&mounted.root));
+    let failed = tune(&[place, "--kb", "512", "--apply", "--json", "--root", root.path().to_str().unwrap()]).fails(1);
+    assert_eq!(failed.err.matches("No space left").count(), 1, "{failed}");
+    let found = failed.json();
     assert_eq!((&found["recommended_kb"], &found["applied_kb"]), (&512.into(), &Value::Null));
-    assert_eq!((window_kb(&mounted.root), files(root.path()).len()), (before, 1));
+    assert_eq!((window_kb(&mounted.root), files_below(root.path()).len()), (before, 1));
 }
 
 /// The window of the disk below has no effect on btrfs, and stat(2) reports a device number without a device.
@@ -232,10 +202,10 @@ fn btrfs_has_a_separate_window() {
     let (device, before) = (bdi::read_ahead_kb(mounted.number()).unwrap(), window_kb(&mounted.root));
     let root_path = root.path().to_str().unwrap();
     let subvolume = mounted.root.join("sub");
-    let made = std::process::Command::new("btrfs").args(["-q", "subvolume", "create"]).arg(&subvolume).status();
-    let place = if made.is_ok_and(|made| made.success()) { &subvolume } else { &mounted.root };
+    let is_made = program("btrfs").args(["-q", "subvolume", "create"]).arg(&subvolume).works();
+    let place = if is_made { &subvolume } else { &mounted.root };
     // Through a directory, and through the mounted device.
-    for target in [place.as_path(), &mounted.device.device] {
+    for target in [place.as_path(), mounted.node()] {
         let kb = if target == place { "1024" } else { "2048" };
         let target = target.to_str().unwrap();
         let set = answer(&[target, "--root", root_path, "--kb", kb, "--persist"]);
@@ -246,57 +216,40 @@ fn btrfs_has_a_separate_window() {
         fs::write(setting(&mounted.root), "128").unwrap();
         assert!(run_unit(&unit, &[]), "{unit}");
         assert_eq!(window_kb(&mounted.root).to_string(), kb);
-        tune(&[target, "--root", root_path, "--check"]).assert().success();
+        tune(&[target, "--root", root_path, "--check"]).ok();
     }
-    tune(&["--all", "--restore", "--root", root_path]).assert().success();
-    assert_eq!((window_kb(&mounted.root), files(root.path())), (before, Vec::new()));
+    tune(&["--all", "--restore", "--root", root_path]).ok();
+    assert_eq!((window_kb(&mounted.root), files_below(root.path())), (before, Vec::new()));
 }
 
 /// Runs the unit's command in the unit's environment with these changes.
 fn run_unit(unit: &str, changed: &[(&str, &str)]) -> bool {
     let script = unit.lines().find_map(|line| line.strip_prefix("ExecStart=/bin/sh -c '")).unwrap();
-    let mut command = std::process::Command::new("/bin/sh");
-    command.args(["-c", &script.trim_end_matches('\'').replace("$$", "$")]);
+    let command = program("/bin/sh").args(["-c", &script.trim_end_matches('\'').replace("$$", "$")]);
     let environment =
         unit.lines().filter_map(|line| line.strip_prefix("Environment=")?.trim_matches('"').split_once('='));
-    command.envs(environment).envs(changed.iter().copied());
-    command.status().unwrap().success()
-}
-
-/// Unmounts this path on drop.
-struct Unmounted(PathBuf);
-
-impl Drop for Unmounted {
-    fn drop(&mut self) {
-        let _ = std::process::Command::new("umount").arg(&self.0).status();
-    }
+    environment.chain(changed.iter().copied()).fold(command, |command, (name, value)| command.env(name, value)).works()
 }
 
 #[test]
 fn a_fuse_file_system_is_measured_and_set_by_its_own_number() {
     let Some(mounted) = Mounted::alone("ext4") else { return };
-    let (below, above, root) = (mounted.root.join("below"), tempfile::tempdir().unwrap(), root());
-    fs::create_dir(&below).unwrap();
-    let bound = std::process::Command::new("bindfs").arg(&below).arg(above.path()).status();
-    if !bound.is_ok_and(|bound| bound.success()) {
-        eprintln!("skipped: no bindfs");
-        return;
-    }
-    let fuse = Unmounted(above.path().canonicalize().unwrap());
+    let ([below], above, root) = (make_directories(&mounted.root, ["below"]), tempfile::tempdir().unwrap(), root());
+    let Some(fuse) = bindfs(&[], &below, above.path()) else { return };
     let (before, device) = (window_kb(&fuse.0), window_kb(&mounted.root));
     let place = fuse.0.to_str().unwrap();
     let set = answer(&[place, "--root", root.path().to_str().unwrap(), "--kb", "1024", "--persist"]);
     assert!(set["target"]["kind"].as_str().unwrap().starts_with("FUSE"), "{set:#}");
     assert_eq!((window_kb(&fuse.0), window_kb(&mounted.root)), (1024, device));
-    assert_eq!(files(&root.path().join("etc/systemd")).len(), 2, "a unit, and the link that enables it");
+    assert_eq!(files_below(&root.path().join("etc/systemd")).len(), 2, "a unit, and the link that enables it");
     let unit = fs::read_to_string(set["rule"].as_str().unwrap()).unwrap();
     fs::write(setting(&fuse.0), "128").unwrap();
     assert!(!run_unit(&unit, &[("AHEAD_SOURCE", "server:/other")]), "another file system there is not changed");
     assert_eq!(window_kb(&fuse.0), 128);
     assert!(run_unit(&unit, &[]), "{unit}");
     assert_eq!(window_kb(&fuse.0), 1024);
-    tune(&[place, "--restore", "--root", root.path().to_str().unwrap()]).assert().success();
-    assert_eq!((window_kb(&fuse.0), files(root.path())), (before, Vec::new()));
+    tune(&[place, "--restore", "--root", root.path().to_str().unwrap()]).ok();
+    assert_eq!((window_kb(&fuse.0), files_below(root.path())), (before, Vec::new()));
     let found = answer(&[place]);
     // Regression: FUSE keeps a removed file that is still open under another name, and the removal of that name repeated without
     // end.
@@ -310,28 +263,12 @@ fn a_fuse_file_system_is_measured_and_set_by_its_own_number() {
 #[test]
 fn an_overlay_is_tuned_by_its_layers() {
     let (Some(mounted), root) = (Mounted::new("ext4"), root()) else { return };
-    let at = |name: &str| mounted.root.join(name);
-    for name in ["upper", "work", "merged"] {
-        fs::create_dir(at(name)).unwrap();
-    }
-    let lower = tempfile::tempdir_in("/dev/shm").unwrap();
-    let options = format!(
-        "lowerdir={},upperdir={},workdir={}",
-        lower.path().display(),
-        at("upper").display(),
-        at("work").display()
-    );
-    let mut mount = std::process::Command::new("mount");
-    mount.args(["-t", "overlay", "overlay", "-o", &options]).arg(at("merged"));
-    if !mount.status().is_ok_and(|mounted| mounted.success()) {
-        eprintln!("skipped: no overlayfs");
-        return;
-    }
-    let merged = Unmounted(at("merged"));
-    let arguments = [merged.0.to_str().unwrap(), "--root", root.path().to_str().unwrap(), "--kb", "512", "--apply"];
-    tune(&arguments).assert().success().stderr(predicate::str::contains("is an overlay"));
+    let lower = in_memory();
+    let Some((merged, _overlay)) = overlay(lower.path(), &mounted.root) else { return };
+    let arguments = [merged.to_str().unwrap(), "--root", root.path().to_str().unwrap(), "--kb", "512", "--apply"];
+    tune(&arguments).ok().says("is an overlay");
     assert_eq!(window_kb(&mounted.root), 512);
-    tune(&["--all", "--restore", "--root", root.path().to_str().unwrap()]).assert().success();
+    tune(&["--all", "--restore", "--root", root.path().to_str().unwrap()]).ok();
     assert_ne!(window_kb(&mounted.root), 512);
 }
 
@@ -339,20 +276,12 @@ fn an_overlay_is_tuned_by_its_layers() {
 fn a_full_or_read_only_file_system_is_reported() {
     let Some(mut mounted) = Mounted::alone("ext4") else { return };
     let before = window_kb(&mounted.root);
-    let place = mounted.root.to_str().unwrap().to_owned();
-    let free = almost_free(&mounted.root);
-    std::process::Command::new("fallocate")
-        .args(["-l", &free.to_string()])
-        .arg(mounted.root.join("full"))
-        .status()
-        .unwrap();
-    tune(&[&place]).assert().code(1).stderr(predicate::str::contains("are free; free some space"));
+    let place = mounted.place().to_owned();
+    program("fallocate").args(["-l", &almost_free(&mounted.root).to_string()]).arg(mounted.root.join("full")).ok();
+    tune(&[&place]).fails(1).says("are free; free some space");
     fs::remove_file(mounted.root.join("full")).unwrap();
-    drop(mounted.mount.take());
-    let own = ahead_undo::ProcessId::own().unwrap();
-    let device = mounted.device.device.clone();
-    mounted.mount = Some(ahead_undo::mounts::mount_noted(own, &device, &mounted.root, "ext4", true, "").unwrap());
-    tune(&[&place]).assert().code(1).stderr(predicate::str::contains("Read-only file system"));
+    mounted.make_read_only();
+    tune(&[&place]).fails(1).says("Read-only file system");
     assert_eq!(window_kb(&mounted.root), before);
 }
 
@@ -368,7 +297,7 @@ fn an_unmounted_device_is_measured_by_reads_only() {
     drop(mounted.mount.take());
     let number = mounted.number();
     let (before, written) = (bdi::read_ahead_kb(number).unwrap(), writes(number));
-    let found = answer(&[mounted.device.device.to_str().unwrap(), "--streams", "2"]);
+    let found = answer(&[mounted.node().to_str().unwrap(), "--streams", "2"]);
     assert!(found["notes"][0].as_str().unwrap().contains("the device itself is read"), "{found:#}");
     let candidates = found["candidates"].as_array().unwrap();
     assert!(candidates.iter().all(|candidate| candidate["jobs"].as_array().unwrap().len() == 4), "{found:#}");
@@ -381,26 +310,14 @@ fn an_unmounted_device_is_measured_by_reads_only() {
 #[test]
 fn a_lower_layer_on_another_device_is_measured_by_its_device() {
     let (Some(mounted), upper) = (Mounted::alone("ext4"), tempfile::tempdir().unwrap()) else { return };
-    for name in ["upper", "work", "merged"] {
-        fs::create_dir(upper.path().join(name)).unwrap();
-    }
-    let at = |name: &str| upper.path().join(name).display().to_string();
-    let lower = mounted.root.join("layer");
-    fs::create_dir(&lower).unwrap();
-    let options = format!("lowerdir={},upperdir={},workdir={}", lower.display(), at("upper"), at("work"));
-    let mount =
-        std::process::Command::new("mount").args(["-t", "overlay", "overlay", "-o", &options, &at("merged")]).status();
-    if !mount.is_ok_and(|mounted| mounted.success()) {
-        eprintln!("skipped: no overlayfs");
-        return;
-    }
-    let merged = Unmounted(at("merged").into());
+    let [lower] = make_directories(&mounted.root, ["layer"]);
+    let Some((merged, _overlay)) = overlay(&lower, upper.path()) else { return };
     let root = root();
     let kept = ["--root", root.path().to_str().unwrap()];
-    let set = answer(&[&[merged.0.to_str().unwrap(), "--kb", "512", "--apply"], &kept[..]].concat());
-    tune(&[&["--all", "--restore"], &kept[..]].concat()).assert().success();
+    let set = answer(&[&[merged.to_str().unwrap(), "--kb", "512", "--apply"], &kept[..]].concat());
+    tune(&[&["--all", "--restore"], &kept[..]].concat()).ok();
     let targets = set["targets"].as_array().unwrap_or_else(|| panic!("{set:#}"));
-    let device = mounted.device.device.to_str().unwrap();
+    let device = mounted.node().to_str().unwrap();
     let is_layer = |target: &&Value| target["notes"].to_string().contains(&format!("{device} itself is read"));
     assert_eq!(targets.iter().filter(is_layer).count(), 1, "{set:#}");
 }
@@ -426,7 +343,7 @@ fn write_trace(path: &Path) {
 fn a_trace_is_a_workload() {
     unless_reclaimed(|| {
         let Some(mounted) = Mounted::alone("ext4") else { return };
-        let (before, place) = (window_kb(&mounted.root), mounted.root.to_str().unwrap());
+        let (before, place) = (window_kb(&mounted.root), mounted.place());
         let home = tempfile::tempdir().unwrap();
         let trace = home.path().join("x.trace");
         write_trace(&trace);
@@ -451,25 +368,18 @@ fn a_trace_is_a_workload() {
 fn a_profile_as_workload_has_a_note_about_missing_faults() {
     unless_reclaimed(|| {
         let Some(mounted) = Mounted::alone("ext4") else { return };
-        let path = mounted.file("read", 4 << 20).canonicalize().unwrap();
-        let extents = vec![Extent { length_bytes: 4 << 20, runs: 1, ..Extent::default() }];
-        let file = File { path: path.as_os_str().as_bytes().into(), extents, size_bytes: 4 << 20, ..File::default() };
         let profile = mounted.root.join("x.ahead");
-        let mut recorded = Profile { files: vec![file], ..Profile::default() };
-        recorded.recording.runs = 1;
-        ahead_profile::save(&recorded, &profile).unwrap();
-        let found = answer(&[mounted.root.to_str().unwrap(), "--workload", profile.to_str().unwrap()]);
+        save(&of_files(vec![used_whole(&mounted.file("read", 4 << 20))]), &profile);
+        let found = answer(&[mounted.place(), "--workload", profile.to_str().unwrap()]);
         assert!(found["notes"].to_string().contains("ahead sim trace"), "{found:#}");
         assert_eq!(found["candidates"][0]["jobs"][0]["name"], "x.ahead", "{found:#}");
     });
 }
 
 /// `tune`, started on this file system, with its first window set.
-fn begun(mounted: &Mounted, arguments: &[&str]) -> std::process::Child {
+fn begun(mounted: &Mounted, arguments: &[&str]) -> Running {
     let before = window_kb(&mounted.root);
-    let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("ahead"));
-    command.arg("tune").args(arguments).arg(&mounted.root);
-    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let child = tune(arguments).arg(&mounted.root).start();
     wait_until("the first window", || window_kb(&mounted.root) != before);
     child
 }
@@ -478,19 +388,15 @@ fn begun(mounted: &Mounted, arguments: &[&str]) -> std::process::Child {
 #[test]
 fn the_window_of_a_killed_command_is_restored_first() {
     let (Some(mounted), root) = (Mounted::alone("ext4"), root()) else { return };
-    let (before, place) = (window_kb(&mounted.root), mounted.root.to_str().unwrap());
+    let (before, place) = (window_kb(&mounted.root), mounted.place());
     let kept = ["--root", root.path().to_str().unwrap()];
-    let kill = || {
-        let mut child = begun(&mounted, &["--exhaustive"]);
-        child.kill().unwrap();
-        child.wait().unwrap();
-    };
+    let kill = || begun(&mounted, &["--exhaustive"]).kill();
     kill();
-    tune(&[&[place, "--kb", "772", "--apply"], &kept[..]].concat()).assert().success();
-    tune(&[&[place, "--restore"], &kept[..]].concat()).assert().success();
+    tune(&[&[place, "--kb", "772", "--apply"], &kept[..]].concat()).ok();
+    tune(&[&[place, "--restore"], &kept[..]].concat()).ok();
     assert_eq!((window_kb(&mounted.root), is_left(&mounted.root)), (before, false));
     kill();
-    tune(&[&[place, "--restore"], &kept[..]].concat()).assert().success().stdout("nothing to restore\n");
+    tune(&[&[place, "--restore"], &kept[..]].concat()).ok().out_is("nothing to restore\n");
     assert_eq!((window_kb(&mounted.root), is_left(&mounted.root)), (before, false), "--restore alone is enough");
 }
 
@@ -498,21 +404,15 @@ fn the_window_of_a_killed_command_is_restored_first() {
 #[test]
 fn a_window_under_test_is_not_the_earlier_window() {
     let (Some(mounted), root) = (Mounted::alone("ext4"), root()) else { return };
-    let (before, place) = (window_kb(&mounted.root), mounted.root.to_str().unwrap());
-    let mut measuring = begun(&mounted, &["--exhaustive"]);
-    let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("ahead"));
-    command.args(["tune", place, "--kb", "772", "--apply", "--root", root.path().to_str().unwrap()]);
-    let mut applying = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut said = String::new();
-    std::io::BufReader::new(applying.stderr.take().unwrap()).read_line(&mut said).unwrap();
-    assert!(said.contains("waiting for the end of another"), "{said}");
-    let stopped = std::process::Command::new("kill").args(["-s", "INT", &measuring.id().to_string()]).status();
-    assert!(stopped.unwrap().success());
-    assert_eq!(measuring.wait().unwrap().code(), Some(130));
-    assert!(applying.wait().unwrap().success());
+    let (before, place) = (window_kb(&mounted.root), mounted.place());
+    let measuring = begun(&mounted, &["--exhaustive"]);
+    let mut applying = tune(&[place, "--kb", "772", "--apply", "--root", root.path().to_str().unwrap()]).start();
+    applying.says("waiting for the end of another");
+    measuring.end_by("INT").code(130);
+    applying.ends_with(0);
     assert_eq!(window_kb(&mounted.root), 772);
-    let restored = tune(&[place, "--restore", "--root", root.path().to_str().unwrap()]).assert().success();
-    restored.stdout(predicate::str::contains(format!("{before} KiB again")));
+    let restored = tune(&[place, "--restore", "--root", root.path().to_str().unwrap()]).ok();
+    restored.prints(format!("{before} KiB again"));
     assert_eq!(window_kb(&mounted.root), before);
 }
 
@@ -521,12 +421,8 @@ fn a_vanished_target_is_reported_and_its_window_is_restored() {
     let Some(mounted) = Mounted::alone("ext4") else { return };
     let before = bdi::read_ahead_kb(mounted.number()).unwrap();
     let child = begun(&mounted, &["--exhaustive"]);
-    let unmounted = std::process::Command::new("umount").arg("--lazy").arg(&mounted.root).status();
-    assert!(unmounted.unwrap().success());
-    let ended = child.wait_with_output().unwrap();
-    let stderr = String::from_utf8_lossy(&ended.stderr).into_owned();
-    assert_eq!(ended.status.code(), Some(1), "{stderr}");
-    assert!(stderr.contains("vanished during the measurement"), "{stderr}");
+    program("umount").arg("--lazy").arg(&mounted.root).ok();
+    child.ends_with(1).says("vanished during the measurement");
     assert_eq!(bdi::read_ahead_kb(mounted.number()).unwrap(), before);
 }
 
@@ -542,7 +438,7 @@ fn a_target_that_vanishes_before_its_files_are_created_is_reported() {
     let mut calls = 0;
     let mut unmount = |_| {
         if calls == 0 {
-            assert!(std::process::Command::new("umount").arg("--lazy").arg(&mounted.root).status().unwrap().success());
+            program("umount").arg("--lazy").arg(&mounted.root).ok();
         }
         calls += 1;
     };
@@ -554,13 +450,8 @@ fn a_target_that_vanishes_before_its_files_are_created_is_reported() {
 
 /// Free bytes for ordinary users, minus the possible metadata of the file system.
 fn almost_free(directory: &Path) -> u64 {
-    let output = std::process::Command::new("df").args(["-B1", "--output=avail"]).arg(directory).output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
+    let text = program("df").args(["-B1", "--output=avail"]).arg(directory).text();
     text.lines().nth(1).unwrap().trim().parse::<u64>().unwrap() - 512 * 1024
-}
-
-fn notes_of(pid: u32) -> usize {
-    ahead_undo::notes().unwrap().iter().filter(|(_, note)| note.owner.pid == pid).count()
 }
 
 /// Kills at random moments, while the command sets one window after the other.
@@ -569,25 +460,17 @@ fn an_interrupted_or_killed_command_leaves_nothing() {
     let Some(mounted) = Mounted::alone("ext4") else { return };
     let before = window_kb(&mounted.root);
     for (round, signal) in ["INT", "KILL", "TERM", "KILL", "KILL", "KILL"].into_iter().enumerate() {
-        let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("ahead"))
-            .args(["tune", "--exhaustive"])
-            .arg(&mounted.root)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        wait_until("the first window", || window_kb(&mounted.root) != before);
+        let mut child = begun(&mounted, &["--exhaustive"]);
         let moment = Instant::now() + Duration::from_millis(137 * round as u64);
         wait_until("the moment", || Instant::now() >= moment);
-        let killed = std::process::Command::new("kill").args(["-s", signal, &child.id().to_string()]).status();
-        assert!(killed.unwrap().success());
-        let ended = child.wait().unwrap();
+        child.signal(signal);
+        let ended = child.status();
         if signal == "KILL" {
-            Command::cargo_bin("ahead").unwrap().arg("restore").assert().success();
+            ahead(["restore"]).ok();
         } else {
             assert_eq!(ended.code(), Some(if signal == "INT" { 130 } else { 143 }));
         }
-        assert_eq!((notes_of(child.id()), is_left(&mounted.root)), (0, false), "{signal}");
+        assert_eq!((notes_of(child.pid()), is_left(&mounted.root)), (vec![], false), "{signal}");
         assert_eq!(window_kb(&mounted.root), before, "{signal}");
     }
 }

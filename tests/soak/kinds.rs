@@ -1,5 +1,6 @@
 //! The kinds of input: how each is made, and how it is used.
 
+mod list;
 mod profile;
 mod state;
 mod text;
@@ -46,6 +47,10 @@ pub fn all() -> Vec<Kind> {
         state::mount_tables(),
         state::windows(),
         state::rules(),
+        list::lists(),
+        list::ureadahead_packs(),
+        list::steer_rules(),
+        list::pack_records(),
     ]
 }
 

@@ -47,7 +47,7 @@ static uint32_t *shuffled(uint64_t pages) {
     for (uint64_t page = 0; page < pages; page++)
         order[page] = (uint32_t)page;
     for (uint64_t page = pages - 1; page > 0; page--) {
-        uint64_t other = next_random(&state) % (page + 1);
+        uint64_t other = splitmix64(&state) % (page + 1);
         uint32_t moved = order[page];
         order[page] = order[other];
         order[other] = moved;

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "../../../tests/splitmix64.h"
+
 #define PAGE_BYTES 4096
 #define NS_PER_S 1000000000ull
 
@@ -34,12 +36,4 @@ static inline double number(const char *text) {
         exit(2);
     }
     return value;
-}
-
-/* splitmix64 (Steele, Lea, Flood 2014). */
-static inline uint64_t next_random(uint64_t *state) {
-    uint64_t mixed = *state += 0x9e3779b97f4a7c15ull;
-    mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9ull;
-    mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111ebull;
-    return mixed ^ mixed >> 31;
 }

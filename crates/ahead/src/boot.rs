@@ -17,6 +17,7 @@
 mod changes;
 mod conditions;
 mod decision;
+mod initramfs;
 mod packages;
 mod replay;
 mod state;
@@ -32,6 +33,7 @@ mod learning;
 pub use changes::{Changes, note_changes};
 pub use conditions::{Circumstances, Off};
 pub use decision::Reason as RecordReason;
+pub use initramfs::{Initramfs, Maker};
 #[cfg(feature = "observe")]
 pub use learning::{Learned, end_observation, observe};
 pub use packages::PACKAGE_PROFILES;
@@ -39,7 +41,7 @@ pub use replay::{Replayed, read_own_program, replay};
 pub use state::{DEFAULT_STALE_PERCENT, KEPT_BOOTS, State};
 pub use status::{PackageCounts, Status, status};
 pub use store::{BootStore, StoreLock};
-pub use units::{Installation, UNITS, is_installed, remove};
+pub use units::{Installation, UNITS, is_installed, remove, systemd_runs};
 
 use crate::Result;
 use std::path::{Path, PathBuf};
@@ -47,8 +49,9 @@ use std::path::{Path, PathBuf};
 /// Writes and enables the units, and takes over what packages carry. Returns the files that were made.
 ///
 /// # Errors
-/// There is no such program, its path cannot be written into a unit, or a file cannot be written.
+/// There is no such program, its path cannot be written into a unit, other users than root can replace it, or a file cannot be written.
 pub fn install(installation: &Installation) -> Result<Vec<PathBuf>> {
+    units::check_program(installation)?;
     let made = units::install(installation)?;
     if installation.root == Path::new("/") {
         // A replay in the initramfs finds a profile before the first boot is recorded.

@@ -61,6 +61,8 @@ pub struct Replaced {
     ranges: RangeSet,
     /// Whether these are all.
     pub all: bool,
+    /// Whether all of the used content that is known is equal.
+    pub is_equal: bool,
 }
 
 impl Replaced {
@@ -84,7 +86,7 @@ impl Replaced {
             if whole.is_empty() { Vec::new() } else { self.ranges.within(&whole).map(part).collect() }
         };
         file.extents = file.extents.iter().flat_map(kept).collect();
-        if self.before != (self.now.size_bytes, self.now.mtime_ns) {
+        if !self.is_equal || self.before != (self.now.size_bytes, self.now.mtime_ns) {
             // Its digests are those of the replaced file.
             file.content = None;
         }
@@ -133,19 +135,35 @@ impl ContentReader {
         if is_same && now.inode == file.inode {
             return Examined::Same;
         }
-        let before = (file.size_bytes, file.mtime_ns);
         if is_same {
             // Installed again: package managers keep the time of the package. A prefetch takes it for the recorded file, too.
+            let before = (file.size_bytes, file.mtime_ns);
             let ranges = [0..now.size_bytes].into_iter().collect();
-            return Examined::Replaced(Replaced { before, now, ranges, all: true });
+            return Examined::Replaced(Replaced { before, now, ranges, all: true, is_equal: true });
         }
+        self.compare(file, &fd, now)
+    }
+
+    /// As [`Self::examine`], and reads the file also if it has the recorded size and time.
+    pub fn examine_content(&mut self, file: &File) -> Examined {
+        if self.is_exhausted() {
+            return Examined::Unknown;
+        }
+        match self.open(file) {
+            Ok((handle, fd)) => self.compare(file, &fd, handle.identity()),
+            Err(missing) => missing,
+        }
+    }
+
+    fn compare(&mut self, file: &File, fd: &OwnedFd, now: Identity) -> Examined {
         if file.content.is_none() {
             return Examined::Stale;
         }
-        let Some(check) = self.digests(&fd, file, false) else { return Examined::Unknown };
+        let Some(check) = self.digests(fd, file, false) else { return Examined::Unknown };
         match compare_content(file, &check) {
-            Some(KeptContent { ranges, all }) if !ranges.is_empty() => {
-                Examined::Replaced(Replaced { before, now, ranges, all })
+            Some(KeptContent { ranges, all, is_equal }) if !ranges.is_empty() => {
+                let before = (file.size_bytes, file.mtime_ns);
+                Examined::Replaced(Replaced { before, now, ranges, all, is_equal })
             }
             _ => Examined::Stale,
         }

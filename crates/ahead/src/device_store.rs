@@ -26,6 +26,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// Where root keeps descriptions for all users.
@@ -130,10 +131,17 @@ pub fn save(identity: &str, origin: &str, description: DeviceDescription) -> io:
 }
 
 fn save_in(directory: &Path, identity: &str, origin: &str, description: DeviceDescription) -> io::Result<PathBuf> {
-    fs::create_dir_all(directory)?;
     let device = DescribedDevice { identity: Some(identity.into()), origin: Some(origin.into()), description };
     let path = directory.join(file_name(identity));
-    output::replace(&path, device.to_toml().as_bytes()).map_err(io::Error::other)?;
+    let text = device.to_toml();
+    let saved = if geteuid().is_root() {
+        output::system::replace(&path, text.as_bytes())
+    } else {
+        // A user's own: as private as the profiles beside it, or as the user's umask has it.
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        output::replace(&path, text.as_bytes())
+    };
+    saved.map_err(io::Error::other)?;
     Ok(path)
 }
 

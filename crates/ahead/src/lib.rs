@@ -40,11 +40,11 @@ pub mod stopping;
 pub mod store;
 pub mod until;
 
-pub use ahead_advise::{Advised, Behaviour, Counters as AdvisedCounters, advise, advise_raw};
-pub use ahead_prefetcher::{Counters as PrefetcherCounters, Item, Prefetcher, PrefetcherOptions, Window};
 pub use ahead_process::{Command, Signals};
 pub use ahead_profile::{Profile, load};
-pub use ahead_stream::{Block, Blocks, Budget, Counters as ReaderCounters, Pattern, Reader, ReaderOptions};
+pub use ahead_read::advise::{Advised, Behaviour, Counters as AdvisedCounters, advise, advise_raw};
+pub use ahead_read::prefetcher::{Counters as PrefetcherCounters, Item, Prefetcher, PrefetcherOptions, Window};
+pub use ahead_read::stream::{Block, Blocks, Budget, Counters as ReaderCounters, Pattern, Reader, ReaderOptions};
 pub use compare::Comparison;
 pub use error::{Error, Result, Stopped};
 pub use machine::{wait_for_machine, wait_for_machine_as_root};

@@ -19,7 +19,7 @@ mod pack;
 mod pattern;
 mod plain;
 
-pub use check::{Checked, Finding, Problem, check};
+pub use check::{Checked, Finding, Problem, check, compare};
 pub use expand::{Expanded, expand};
 pub use fix::{Fixed, fix};
 pub use pack::{PACK_SIGNATURE, PackHeader, decode as decode_pack, encode as encode_pack, main_device};
@@ -27,12 +27,38 @@ pub use pattern::Pattern;
 pub use plain::{Syntax, Template, parse, parse_template, write, write_paths};
 
 use ahead_model::RangeSet;
-use ahead_profile::{Extent, File, MAX_EXTENTS, MAX_FILES, MAX_PATH_BYTES, PathBytes, join_extents};
+use ahead_profile::{Extent, File, MAX_EXTENTS, MAX_FILES, MAX_PATH_BYTES, PathBytes, Profile, join_extents};
+use ahead_sys::machine;
+use ahead_sys::root::Root;
 use std::collections::HashMap;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The range of a whole file, whatever its size.
 pub const WHOLE: Range<u64> = 0..u64::MAX;
+
+/// Maximum number of bytes and time of [`add_content_checks`]: a digest takes a third of a millisecond for each MiB.
+const CONTENT_BYTES: u64 = 1 << 30;
+const CONTENT_TIME: Duration = Duration::from_secs(2);
+
+/// Adds to each file of a profile what its used parts contain, for [`Checked::accept_same_content`]: from resident pages, within limits.
+pub fn add_content_checks(profile: &mut Profile, root: &Root) {
+    crate::content::ContentReader::new(root, CONTENT_BYTES, CONTENT_TIME).add_checks(profile);
+}
+
+/// The list as the origin of a profile, made now on this machine.
+pub fn add_origin(profile: &mut Profile, list_name: &str, root: &Root) {
+    let recording = &mut profile.recording;
+    recording.created_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    recording.kernel = machine::kernel_release();
+    recording.machine = machine::describe();
+    recording.source = format!("list {}", list_name.chars().take(MAX_NAME_CHARACTERS).collect::<String>());
+    recording.root = root.prefix().as_os_str().as_bytes().to_vec();
+}
+
+/// Maximum number of characters of a list's name in a profile.
+const MAX_NAME_CHARACTERS: usize = 1000;
 
 /// Files to prefetch, each once, in the order in which they were first listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,6 +75,25 @@ pub struct Listed {
     pub path: PathBytes,
     /// The bytes to prefetch. They may lie beyond the end of the file.
     pub wanted: RangeSet,
+    /// More bytes, unless a file has the name of the whole entry.
+    pub ranged: Vec<Ranged>,
+}
+
+/// An entry that ends like a range: if a file of this name exists, it is that file, and else a range.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ranged {
+    /// What follows the path in the entry, as `:0-4K`.
+    pub suffix: Box<[u8]>,
+    /// The bytes.
+    pub range: Range<u64>,
+}
+
+impl Listed {
+    /// All bytes, if no file has the name of a whole entry.
+    pub fn everything(&self) -> RangeSet {
+        let ranges = self.ranged.iter().map(|ranged| ranged.range.clone());
+        self.wanted.iter().cloned().chain(ranges).collect()
+    }
 }
 
 /// Why a list cannot be used.
@@ -77,6 +122,20 @@ impl List {
     ///
     /// Errors: the reason, for a path that no file can have, or beyond the limits of a profile.
     pub fn add(&mut self, path: &[u8], range: Range<u64>) -> Result<(), String> {
+        self.file(path)?.wanted.insert(range);
+        Ok(())
+    }
+
+    /// Adds a range of a file, or the file that has the name of the whole entry: the path with `suffix`.
+    ///
+    /// Errors: as [`List::add`].
+    pub fn add_ranged(&mut self, path: &[u8], suffix: &[u8], range: Range<u64>) -> Result<(), String> {
+        self.file(path)?.ranged.push(Ranged { suffix: suffix.into(), range });
+        Ok(())
+    }
+
+    /// The entry of a path, for one more range.
+    fn file(&mut self, path: &[u8]) -> Result<&mut Listed, String> {
         if path.is_empty() {
             return Err("there is no path".into());
         }
@@ -95,12 +154,11 @@ impl List {
             None if self.files.len() == MAX_FILES => return Err(format!("more than {MAX_FILES} files")),
             None => {
                 self.by_path.insert(path.to_vec(), self.files.len());
-                self.files.push(Listed { path: path.to_vec(), wanted: RangeSet::new() });
+                self.files.push(Listed { path: path.to_vec(), wanted: RangeSet::new(), ranged: Vec::new() });
                 self.files.len() - 1
             }
         };
-        self.files[index].wanted.insert(range);
-        Ok(())
+        Ok(&mut self.files[index])
     }
 }
 

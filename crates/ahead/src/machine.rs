@@ -1,6 +1,7 @@
 //! The machine-wide lock for changes to state that the whole machine shares: the page cache and read-ahead.
 
 use crate::notify::Notify;
+use crate::stopping::unless_stopped;
 use crate::{Result, Stopped, restore};
 use ahead_process::Signals;
 use ahead_sys::machine;
@@ -23,11 +24,28 @@ pub fn wait_for_machine(signals: &Signals, notify: Notify<'_>) -> Result<Machine
             return Ok(lock);
         }
         if std::mem::take(&mut is_first_try) {
-            notify("waiting for the end of another cold recording or measurement");
+            let holder = unless_stopped(signals, holder)?;
+            notify(&format!("waiting for the end of another cold recording or measurement{holder}"));
         }
         if let Some(signal) = signals.wait(Some(RETRY_INTERVAL))? {
             return Err(Stopped(signal.number).into());
         }
+    }
+}
+
+/// The characters of a command line that are shown: two lines of a terminal.
+const MAX_COMMAND_CHARACTERS: usize = 160;
+
+/// The process that holds the lock, for a message: `: process 4711 (ahead record --cold -- git status)`. Empty if it is unknown. May wait for
+/// that process.
+fn holder() -> String {
+    let Some(pid) = MachineLock::holder() else { return String::new() };
+    let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words = command.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+    let line = words.map(String::from_utf8_lossy).collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(MAX_COMMAND_CHARACTERS) {
+        Some((end, _)) => format!(": process {pid} ({}…)", &line[..end]),
+        None => format!(": process {pid} ({line})"),
     }
 }
 

@@ -7,6 +7,9 @@
 //! The path is resolved once, before the work: the measured program, or its user, may replace a directory of the path by a link
 //! meanwhile.
 
+pub mod pages;
+pub mod system;
+
 use crate::{Error, Result};
 use ahead_profile::Replacement;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat, stat, statat};
@@ -52,10 +55,7 @@ struct InDirectory {
 }
 
 /// Checks before the work whether [`replace`] could write its result here.
-///
-/// # Errors
-/// The result could not be written.
-pub fn check(path: &Path) -> Result<()> {
+fn check(path: &Path) -> Result<()> {
     Output::prepare(path).map(drop)
 }
 
@@ -119,10 +119,7 @@ pub fn is_open(path: &Path) -> bool {
 }
 
 /// Refuses, for root, a path whose last component is a symbolic link of another user.
-///
-/// # Errors
-/// The path ends with such a link.
-pub fn check_link(path: &Path) -> Result<()> {
+fn check_link(path: &Path) -> Result<()> {
     match link_of_another_user(path) {
         Some(owner) => Err(Error::Failed(format!("cannot write {}: {}", path.display(), refusal(owner)))),
         None => Ok(()),

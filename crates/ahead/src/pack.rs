@@ -17,6 +17,7 @@
 //! A profile and a running kernel come in; files at other places, a changed profile and a [`Report`] go out. This module must never change
 //! a file's content, open a path of a profile but as a handle without links, or exchange a range that is not in a durable record.
 
+mod copies;
 mod directory;
 mod exchange;
 mod file_system;
@@ -121,7 +122,7 @@ pub fn undo(profile: &Path, signals: &Signals, progress: Progress<'_>) -> Result
         // Its blocks are freed when the last descriptor is closed.
         drop(donor);
         if is_complete {
-            directory.remove(true)?;
+            directory.end(record)?;
         }
         Ok(FileSystemReport {
             elsewhere_bytes: done.elsewhere_bytes,
@@ -138,7 +139,7 @@ pub fn commit(profile: &Path) -> Result<Report> {
     finish(profile, |pending, named, _| {
         let Pending { directory, record, mount_point } = pending;
         positions::save(named, &record.files)?;
-        directory.remove(true)?;
+        directory.end(record)?;
         Ok(FileSystemReport::of_record(mount_point, record, State::Committed))
     })
 }
@@ -151,7 +152,8 @@ fn finish(
     need_root()?;
     let named = Named::open(profile)?;
     let mut report = Report::new(&named.path, false);
-    let Kept { own, others } = directory::kept(&named.path)?;
+    let Kept { own, others, unusable } = directory::kept(&named.path)?;
+    unusable.iter().for_each(|why| tracing::warn!("{why}"));
     for pending in own {
         let done = end(&pending, &named, &mut report).context(|| pending.mount_point.display().to_string())?;
         report.file_systems.push(done);
@@ -161,7 +163,11 @@ fn finish(
     }
     if report.file_systems.is_empty() {
         let others = if others.is_empty() { String::new() } else { format!("; kept are {}", others.join(", ")) };
-        return Err(Error::Failed(format!("{}: no relocation of this profile is kept{others}", named.path.display())));
+        let why = "only those whose record root has kept a copy of in /var/lib/ahead/pack count";
+        return Err(Error::Failed(format!(
+            "{}: no relocation of this profile is kept{others}; {why}",
+            named.path.display()
+        )));
     }
     Ok(report)
 }
@@ -255,7 +261,7 @@ fn pack_one(
             })
         }
         Prepared::Not(done) => {
-            directory.remove(false)?;
+            directory.remove()?;
             Ok(*done)
         }
     }

@@ -46,9 +46,9 @@ mod stages;
 mod warm;
 mod worker;
 
-pub use account::{Account, ChosenPlan, DescriptionSource, Following, Issued, Order, Reason, Skipped, UsedDevice};
+pub use account::{Account, DescriptionSource, Following, Issued, Order, Reason, Skipped, UsedDevice};
 pub use ahead_model::DeviceDescription;
-pub use ahead_plan::{Choice, ChosenOrder, Source};
+pub use ahead_plan::Source;
 pub use engine::{LONGEST_HEAD_START, Running, Stopper};
 pub use pool::{LONGEST_STILL, NOT_ANSWERING};
 pub use process::{PrefetchProcess, ProfileFile, Request, Stage};

@@ -56,12 +56,12 @@ pub fn learn(observation: &Observation, run: &Run) -> Result<(Profile, LeftOut)>
     Ok(ahead_learn::to_profile(&OsFileSystem, &host()?, observation, run))
 }
 
-/// The files that an observed run created and that a later start may read.
+/// The files that an observed run wrote and that a later start reads.
 ///
 /// Errors: the mount table cannot be read.
 #[cfg(feature = "observe")]
-fn created_files(observation: &Observation, run: &Run) -> Result<Vec<ahead_profile::PathBytes>> {
-    Ok(ahead_learn::created_files(&OsFileSystem, &host()?, observation, run))
+fn written_files(observation: &Observation, run: &Run) -> Result<Vec<ahead_profile::PathBytes>> {
+    Ok(ahead_learn::written_files(&OsFileSystem, &host()?, observation, run))
 }
 
 /// This machine.

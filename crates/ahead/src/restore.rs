@@ -65,7 +65,7 @@ fn report(outcome: ahead_sys::Result<Vec<Restored>>, notify: Notify<'_>) {
             0 => notify(&format!("set back {} settings that a killed ahead had left changed", done.len())),
             failed => {
                 notify(&format!(
-                    "a killed ahead left {failed} settings changed that cannot be set back; see: ahead restore"
+                    "a killed ahead left {failed} settings changed that cannot be set back; run: sudo ahead restore"
                 ));
             }
         },

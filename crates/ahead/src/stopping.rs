@@ -7,6 +7,7 @@ use crate::error::IoContext;
 use crate::{Error, Result, Stopped};
 use ahead_process::Signals;
 use std::sync::mpsc;
+use std::time::Duration;
 
 /// Runs `work`, or returns early when a signal arrives. Then the thread with the work ends with the process.
 ///
@@ -37,6 +38,14 @@ pub fn unless_stopped<T: Send + 'static>(signals: &Signals, work: impl FnOnce() 
 /// [`Stopped`].
 pub fn check_stopped(signals: &Signals) -> Result<()> {
     signals.poll().map_or(Ok(()), |signal| Err(Stopped(signal.number).into()))
+}
+
+/// Waits for this long, or until a signal arrives while no program runs that it could be meant for.
+///
+/// # Errors
+/// [`Stopped`]; the signals cannot be read.
+pub fn pause(signals: &Signals, time: Duration) -> Result<()> {
+    signals.wait(Some(time))?.map_or(Ok(()), |signal| Err(Stopped(signal.number).into()))
 }
 
 #[cfg(test)]

@@ -3,21 +3,27 @@
 //! ```text
 //!     $XDG_STATE_HOME/ahead/NAME-HASH.ahead        NAME: the program's; HASH: of its arguments and of the working directory
 //!     $XDG_STATE_HOME/ahead/NAME-any-HASH.ahead    HASH: of the working directory alone, for any arguments
+//!     $XDG_STATE_HOME/ahead/NAME-HASH.note         why `run` leaves that profile alone ([`note`])
 //! ```
 //!
 //! A lookup tries the profile of the command with its arguments first, then that for any arguments. Root's store is tried last if the
-//! program runs as another user.
+//! program runs as another user. If there is none, it tries other names of the same program: the name of the file to which the given one
+//! is a link, and links to the given file: beside it, in PATH, or where they were recorded. The names of two links to one file are not
+//! tried: such a program (`busybox`) goes by its name.
 
+pub mod note;
 mod output;
 
 use ahead_model::sorting;
+use ahead_process::Command;
 use ahead_profile::{LoadError, Profile};
 use ahead_sys::user::User;
 pub use output::ProfileOutput;
 use rustix::process::geteuid;
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 /// Which arguments of a command a profile is for.
@@ -41,10 +47,71 @@ pub fn new_profile_path_for(argv: &[OsString], user: Option<&User>, arguments: A
 }
 
 /// The profile of a command without `-p`: in the store of this user, then in that of root; in each of them for the same arguments, then
-/// for any. If there is none, the first of these paths.
+/// for any. If there is none, that of the same program by another name. If there is none either, the first of these paths.
 pub fn profile_path_for(argv: &[OsString], user: Option<&User>) -> PathBuf {
+    let other = || {
+        other_names(argv, user)
+            .iter()
+            .flat_map(|name| candidates(&renamed(argv, name), user))
+            .find(|place| is_taken(place))
+    };
+    let first = || places(argv, user, Arguments::Same).swap_remove(0);
+    candidates(argv, user).into_iter().find(|place| is_taken(place)).or_else(other).unwrap_or_else(first)
+}
+
+fn is_taken(place: &Path) -> bool {
+    place.symlink_metadata().is_ok()
+}
+
+/// The command by another name of its program.
+fn renamed(argv: &[OsString], name: &OsStr) -> Vec<OsString> {
+    [name.to_owned()].into_iter().chain(argv.iter().skip(1).cloned()).collect()
+}
+
+/// The other names of a command's program: that of the file to which it is a link or, if it is none, those of links to it, as far as a
+/// profile in the store has them.
+fn other_names(argv: &[OsString], user: Option<&User>) -> Vec<OsString> {
+    let path_of = |name: &OsString| {
+        let command = Command { argv: vec![name.clone()], user: user.cloned(), ..Command::default() };
+        command.program_path()
+    };
+    let Some(program) = argv.first().and_then(path_of) else { return Vec::new() };
+    let Ok(file) = program.canonicalize() else { return Vec::new() };
+    let own = program_name(argv);
+    if let Some(name) = file.file_name().filter(|name| *name != own) {
+        return vec![name.to_owned()];
+    }
+    // The path by which the profile of that name was recorded in this directory.
+    let recorded = |name: &OsString| {
+        let place = candidates(&renamed(argv, name), user).into_iter().find(|place| is_taken(place))?;
+        let program = ahead_profile::load(&place).ok()?.recording.command.into_iter().next()?;
+        // Without a slash it is in PATH.
+        program.contains(&b'/').then(|| PathBuf::from(OsString::from_vec(program)))
+    };
+    // A link beside the program, in PATH, or where it was recorded.
+    let is_link = |name: &OsString| {
+        let places = [Some(program.with_file_name(name)), path_of(name), recorded(name)];
+        places.into_iter().flatten().any(|link| link.canonicalize().is_ok_and(|path| path == file))
+    };
+    stored_names(user).into_iter().filter(|name| name != own && is_link(name)).collect()
+}
+
+/// The names of programs that have a profile in the store of this user, according to the names of the files.
+fn stored_names(user: Option<&User>) -> BTreeSet<OsString> {
+    let entries = state_directories(user).filter_map(|state| std::fs::read_dir(state.join("ahead")).ok());
+    let name = |file: OsString| {
+        let stem = file.as_bytes().strip_suffix(b".ahead")?;
+        let name = &stem[..stem.len().checked_sub(HASH_DIGITS + 1)?];
+        let any = &ANY.as_bytes()[..ANY.len() - 1];
+        Some(OsStr::from_bytes(name.strip_suffix(any).unwrap_or(name)).to_owned())
+    };
+    entries.flatten().flatten().filter_map(|entry| name(entry.file_name())).collect()
+}
+
+/// The places of a command's profile, in the order of the search.
+fn candidates(argv: &[OsString], user: Option<&User>) -> Vec<PathBuf> {
     let (same, any) = (places(argv, user, Arguments::Same), places(argv, user, Arguments::Any));
-    first_taken(same.into_iter().zip(any).flat_map(|(same, any)| [same, any]).collect())
+    same.into_iter().zip(any).flat_map(|(same, any)| [same, any]).collect()
 }
 
 /// A profile in the store.
@@ -79,14 +146,18 @@ pub fn list() -> io::Result<Vec<Stored>> {
 
 /// The number of profiles for the same program according to their file names. Reads no file, so that a start is not delayed.
 pub fn count_similar(argv: &[OsString]) -> usize {
-    let name = program_name(argv).as_bytes();
-    // `-HASH.ahead`, and `-any` before it.
-    let is_similar = |file: &OsStr| {
-        let rest = file.as_bytes().strip_prefix(name).and_then(|rest| rest.strip_suffix(b".ahead"));
-        rest.is_some_and(|rest| rest.len() == HASH_DIGITS + 1 || rest.len() == HASH_DIGITS + ANY.len())
-    };
+    let names = [vec![program_name(argv).to_owned()], other_names(argv, None)].concat();
+    let is_similar = |file: &OsStr| names.iter().any(|name| is_profile_of(file, name));
     let entries = state_directories(None).filter_map(|state| std::fs::read_dir(state.join("ahead")).ok());
     entries.flatten().flatten().filter(|entry| is_similar(&entry.file_name())).count()
+}
+
+/// Whether a file in the store is named after this program.
+fn is_profile_of(file: &OsStr, name: &OsStr) -> bool {
+    let rest = file.as_bytes().strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_suffix(b".ahead"));
+    rest.is_some_and(|rest| {
+        ["-", ANY].iter().any(|mark| rest.starts_with(mark.as_bytes()) && rest.len() == mark.len() + HASH_DIGITS)
+    })
 }
 
 impl Stored {
@@ -101,16 +172,13 @@ impl Stored {
 /// The profiles of the same program with other arguments or in another directory, as a hint for a command without a profile.
 pub fn similar(argv: &[OsString]) -> Vec<Stored> {
     let Some(name) = argv.first().and_then(|program| Path::new(program).file_name()) else { return Vec::new() };
+    let names = [vec![name.to_owned()], other_names(argv, None)].concat();
     let is_similar = |stored: &Stored| {
         let program = stored.profile.as_ref().ok().and_then(|profile| profile.recording.command.first());
-        program.and_then(|program| Path::new(OsStr::from_bytes(program)).file_name()) == Some(name)
+        let name = program.and_then(|program| Path::new(OsStr::from_bytes(program)).file_name());
+        name.is_some_and(|name| names.iter().any(|other| other == name))
     };
     list().unwrap_or_default().into_iter().filter(is_similar).collect()
-}
-
-fn first_taken(mut places: Vec<PathBuf>) -> PathBuf {
-    let taken = places.iter().position(|place| place.symlink_metadata().is_ok());
-    places.swap_remove(taken.unwrap_or(0))
 }
 
 fn places(argv: &[OsString], user: Option<&User>, arguments: Arguments) -> Vec<PathBuf> {
@@ -206,6 +274,16 @@ mod tests {
         assert_ne!(first, name(&["git"], "/a"));
         let arguments = |name: OsString| Stored::load(Path::new("/nonexistent").join(name)).arguments;
         assert_eq!((arguments(first), arguments(name(&["git"], "/a"))), (Arguments::Any, Arguments::Same));
+    }
+
+    /// Regression: the name of a longer program that begins alike was counted, if it has four letters more.
+    #[test]
+    fn profile_belongs_to_the_program_of_its_name_alone() {
+        let git = |file: &str| is_profile_of(OsStr::new(file), OsStr::new("git"));
+        assert!(git("git-12345678.ahead") && git("git-any-12345678.ahead"));
+        for other in ["gitlink-12345678.ahead", "gitk-12345678.ahead", "git-12345678.note", "git-lfs-12345678.ahead"] {
+            assert!(!git(other), "{other}");
+        }
     }
 
     #[test]

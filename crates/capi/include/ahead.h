@@ -9,13 +9,14 @@
  *
  * Errors: a function that can fail returns a negative error number of errno.h; errno itself is not set. A constructor sets `*out` to NULL
  * then. A required argument that is NULL gives -EINVAL. -ENOTRECOVERABLE means a defect of the library: a message is on standard error, and
- * each later call with the same handle returns the same error, until the handle is freed. No function ends the process.
+ * each later call with the same handle returns the same error, until the handle is freed. No function ends the process: with too little memory
+ * they return -ENOMEM, and read-ahead that would need more is left out.
  *
  * Arguments: a handle comes from the function that makes it, and is used until it is closed or freed. Strings end with a null byte. Buffers
  * have the length that is passed with them, and are used during the call only.
  *
  * Threads: the comment of each function says which threads may call it. Constructors may be called by any number of threads. The library
- * starts threads as it needs them; they block all signals. No function may be called in a signal handler, and no thread may be cancelled
+ * starts threads as it needs them; they block all signals. A second call with a reader or prefetcher while one is under way returns -EBUSY. No function may be called in a signal handler, and no thread may be cancelled
  * (pthread_cancel) during a call.
  *
  * Fork: a child of fork(2) may use and free the handles of its parent, also if the parent has other threads, but not a handle that another
@@ -58,7 +59,13 @@
 /** Behaviour: reads begin at equal distances. For ahead_reader_options only; for mappings see ahead_advise_stride(). */
 #define AHEAD_STRIDE 6
 
-/** Flag of ahead_reader_options: read past the page cache (O_DIRECT), where the file system permits it. */
+/**
+ * Flag of ahead_reader_options: read past the page cache (O_DIRECT), where the file system permits it.
+ *
+ * What was read ahead is dropped when the file was changed since (its size, mtime or ctime is another one), so that a read returns what a write
+ * has written that ended before the read. Two exceptions: a direct write (O_DIRECT) that began before the read ahead and ended after it; and
+ * changes by other machines, which the file system sees late. Each read makes a call of fstat(2).
+ */
 #define AHEAD_READER_DIRECT 1
 
 /**
@@ -235,7 +242,7 @@ typedef struct ahead_reader_counters {
     uint64_t requested_bytes;
     /** Requests that were not submitted, because their pages were cached already. */
     uint64_t cached_requests;
-    /** Bytes that were requested, and given up because the program went elsewhere. */
+    /** Bytes that were requested, and given up because the program went elsewhere, or the file changed. */
     uint64_t abandoned_bytes;
     /** How far ahead of the reader requests may end now, bytes. */
     uint64_t distance_bytes;
@@ -272,13 +279,13 @@ const char *ahead_version(void);
  * @param addr  first byte of the region. It need not be at the beginning of a page.
  * @param length  size of the region, bytes. 0: nothing is done.
  * @param behaviour  AHEAD_NORMAL, AHEAD_RANDOM, AHEAD_SEQUENTIAL, AHEAD_WILLNEED, AHEAD_DONTNEED or AHEAD_BACKWARD.
- * @param pages  size of a group, pages. 0: the size adapts to the time for which the program waits.
+ * @param pages  size of a group, pages, at most 16384. 0: the size adapts to the time for which the program waits.
  * @param out  receives the handle, or NULL if the call fails.
  *
  * Returns 0, or a negative errno:
  * - EINVAL: `addr` or `out` is NULL, `behaviour` is unknown, or a part of the region is not a mapped file.
  * - EAGAIN: no thread can be started.
- * - ENOMEM: the process has too many mappings.
+ * - ENOMEM: the process has too many mappings, or there is too little memory.
  * - Other errors of madvise(2).
  *
  * Threads: any thread, at any time.
@@ -298,13 +305,13 @@ int ahead_advise(const void *addr,
  * @param length  size of the region, bytes. 0: nothing is done.
  * @param stride_bytes  distance between the beginnings of two accesses, bytes; negative: downwards. The first access is to the first record
  * in this direction.
- * @param pages  size of a group, pages. 0: the size adapts to the time for which the program waits.
+ * @param pages  size of a group, pages, at most 16384. 0: the size adapts to the time for which the program waits.
  * @param out  receives the handle, or NULL if the call fails.
  *
  * Returns 0, or a negative errno:
  * - EINVAL: `addr` or `out` is NULL, `stride_bytes` is 0, or a part of the region is not a mapped file.
  * - EAGAIN: no thread can be started.
- * - ENOMEM: the process has too many mappings.
+ * - ENOMEM: the process has too many mappings, or there is too little memory.
  * - Other errors of madvise(2).
  *
  * Threads: any thread, at any time.
@@ -361,6 +368,7 @@ void ahead_advised_free(struct ahead_advised *advised);
  *
  * Returns 0, or a negative errno:
  * - EINVAL: `bytes` is 0, or `out` is NULL.
+ * - ENOMEM: there is too little memory.
  *
  * Threads: any thread, at any time.
  */
@@ -401,6 +409,7 @@ void ahead_budget_free(struct ahead_budget *budget);
  * Returns 0, or a negative errno:
  * - EINVAL: `next` or `out` is NULL, two windows are given, or the options have an unknown value.
  * - E2BIG: the options have a field that this version of the library does not know.
+ * - ENOMEM: there is too little memory.
  *
  * Threads: any thread, at any time. `next` is called by ahead_prefetcher_next() only.
  */
@@ -420,8 +429,10 @@ int ahead_prefetcher_new(ahead_next_item next,
  * @param out  receives the prefetcher, or NULL if the call fails.
  *
  * Returns 0, or a negative errno:
- * - EINVAL: `out` is NULL, `items` is NULL and `count` is not 0, two windows are given, or the options have an unknown value.
+ * - EINVAL: `out` is NULL, `items` is NULL and `count` is not 0, `count` items are longer than any memory, two windows are given, or the
+ *   options have an unknown value.
  * - E2BIG: the options have a field, or an item has a value, that this version of the library does not know.
+ * - ENOMEM: there is too little memory.
  *
  * Threads: any thread, at any time.
  */
@@ -441,9 +452,10 @@ int ahead_prefetcher_of_items(const struct ahead_item *items,
  * Returns 1 if an item was taken, 0 after the last item, or a negative errno:
  * - EINVAL: `prefetcher` is NULL, or the program's function has returned an unknown value.
  * - E2BIG: the program's function has set a reserved field of an item.
+ * - ENOMEM: there is too little memory; a later call tries again, unless the copy of an item has failed: that ends the items.
  * - The error that the program's function has returned: once, after the items before it.
  *
- * Threads: one thread at a time uses a prefetcher.
+ * Threads: one thread at a time uses a prefetcher; a second one gets -EBUSY.
  */
 int ahead_prefetcher_next(struct ahead_prefetcher *prefetcher,
                           void **key);
@@ -457,7 +469,7 @@ int ahead_prefetcher_next(struct ahead_prefetcher *prefetcher,
  * - EINVAL: an argument is NULL, or `size` is too small for the first version of the structure.
  * - E2BIG: `size` exceeds 4096.
  *
- * Threads: one thread at a time uses a prefetcher.
+ * Threads: one thread at a time uses a prefetcher; a second one gets -EBUSY.
  */
 int ahead_prefetcher_get_counters(const struct ahead_prefetcher *prefetcher,
                                   struct ahead_prefetcher_counters *counters);
@@ -481,6 +493,7 @@ void ahead_prefetcher_free(struct ahead_prefetcher *prefetcher);
  * Returns 0, or a negative errno:
  * - EINVAL: `path` or `out` is NULL, or the options have an unknown value.
  * - E2BIG: the options have a field that this version of the library does not know.
+ * - ENOMEM: there is too little memory.
  * - ENOENT, EACCES, EMFILE and other errors of open(2).
  *
  * Threads: any thread, at any time.
@@ -502,6 +515,7 @@ int ahead_reader_open(const char *path, const struct ahead_reader_options *optio
  * - EINVAL: `out` is NULL, or the options have an unknown value.
  * - E2BIG: the options have a field that this version of the library does not know.
  * - EMFILE: the process has too many descriptors.
+ * - ENOMEM: there is too little memory.
  *
  * Threads: any thread, at any time.
  */
@@ -522,9 +536,10 @@ int ahead_reader_from_fd(int fd,
  * - EINVAL: `reader` is NULL, or `buffer` is NULL and `length` is not 0.
  * - EISDIR: the file is a directory.
  * - EBADF: the descriptor was not open for reading.
+ * - ENOMEM: there is too little memory; nothing was read, and a later call tries again.
  * - EIO and other errors of read(2).
  *
- * Threads: one thread at a time uses a reader.
+ * Threads: one thread at a time uses a reader; a second one gets -EBUSY.
  */
 ssize_t ahead_reader_read(struct ahead_reader *reader,
                           void *buffer,
@@ -542,9 +557,10 @@ ssize_t ahead_reader_read(struct ahead_reader *reader,
  * Returns the number of bytes, 0 at the end of the file, or a negative errno:
  * - EINVAL: `reader` is NULL, `buffer` is NULL and `length` is not 0, or `offset` exceeds the largest int64_t.
  * - ESPIPE: the file is a pipe or a terminal.
+ * - ENOMEM: as for ahead_reader_read().
  * - EIO and other errors of pread(2).
  *
- * Threads: one thread at a time uses a reader.
+ * Threads: one thread at a time uses a reader; a second one gets -EBUSY.
  */
 ssize_t ahead_reader_pread(struct ahead_reader *reader, void *buffer, size_t length, uint64_t offset);
 
@@ -557,8 +573,9 @@ ssize_t ahead_reader_pread(struct ahead_reader *reader, void *buffer, size_t len
  * Returns the new position in bytes from the beginning of the file, or a negative errno:
  * - EINVAL: `reader` is NULL, `whence` is unknown, or the position is negative or exceeds the largest int64_t.
  * - ESPIPE: the file is a pipe or a terminal.
+ * - ENOMEM: there is too little memory; the position has not changed.
  *
- * Threads: one thread at a time uses a reader.
+ * Threads: one thread at a time uses a reader; a second one gets -EBUSY.
  */
 int64_t ahead_reader_seek(struct ahead_reader *reader, int64_t offset, int whence);
 
@@ -571,7 +588,7 @@ int64_t ahead_reader_seek(struct ahead_reader *reader, int64_t offset, int whenc
  * - EINVAL: an argument is NULL, or `size` is too small for the first version of the structure.
  * - E2BIG: `size` exceeds 4096.
  *
- * Threads: one thread at a time uses a reader.
+ * Threads: one thread at a time uses a reader; a second one gets -EBUSY.
  */
 int ahead_reader_get_counters(const struct ahead_reader *reader, struct ahead_reader_counters *counters);
 

@@ -1,19 +1,19 @@
 //! `ahead_advised`: read-ahead for a mapped region.
 
-use crate::errors::{Errno, Guarded, free, hand_out, shared, status};
+use crate::errors::{Errno, Guarded, free, hand_out, handle, status};
 use crate::sized::{Extensible, write_counters};
 use crate::{AHEAD_BACKWARD, AHEAD_DONTNEED, AHEAD_NORMAL, AHEAD_RANDOM, AHEAD_SEQUENTIAL, AHEAD_WILLNEED};
-use ahead_advise::Behaviour;
+use ahead_read::advise::Behaviour;
 use libc::size_t;
 use std::ffi::{c_int, c_void};
 
 /// Read-ahead of a mapped region, until it is freed.
 ///
 /// Threads: a handle may be used by any number of threads at the same time, except to free it.
-pub struct Advised(Guarded<ahead_advise::Advised>);
+pub struct Advised(Guarded<ahead_read::advise::Advised>);
 
-impl From<Guarded<ahead_advise::Advised>> for Advised {
-    fn from(advised: Guarded<ahead_advise::Advised>) -> Advised {
+impl From<Guarded<ahead_read::advise::Advised>> for Advised {
+    fn from(advised: Guarded<ahead_read::advise::Advised>) -> Advised {
         Advised(advised)
     }
 }
@@ -62,13 +62,13 @@ unsafe impl Extensible for AdvisedCounters {
 /// @param addr  first byte of the region. It need not be at the beginning of a page.
 /// @param length  size of the region, bytes. 0: nothing is done.
 /// @param behaviour  AHEAD_NORMAL, AHEAD_RANDOM, AHEAD_SEQUENTIAL, AHEAD_WILLNEED, AHEAD_DONTNEED or AHEAD_BACKWARD.
-/// @param pages  size of a group, pages. 0: the size adapts to the time for which the program waits.
+/// @param pages  size of a group, pages, at most 16384. 0: the size adapts to the time for which the program waits.
 /// @param out  receives the handle, or NULL if the call fails.
 ///
 /// Returns 0, or a negative errno:
 /// - EINVAL: `addr` or `out` is NULL, `behaviour` is unknown, or a part of the region is not a mapped file.
 /// - EAGAIN: no thread can be started.
-/// - ENOMEM: the process has too many mappings.
+/// - ENOMEM: the process has too many mappings, or there is too little memory.
 /// - Other errors of madvise(2).
 ///
 /// Threads: any thread, at any time.
@@ -101,13 +101,13 @@ pub unsafe extern "C" fn ahead_advise(
 /// @param length  size of the region, bytes. 0: nothing is done.
 /// @param stride_bytes  distance between the beginnings of two accesses, bytes; negative: downwards. The first access is to the first record
 /// in this direction.
-/// @param pages  size of a group, pages. 0: the size adapts to the time for which the program waits.
+/// @param pages  size of a group, pages, at most 16384. 0: the size adapts to the time for which the program waits.
 /// @param out  receives the handle, or NULL if the call fails.
 ///
 /// Returns 0, or a negative errno:
 /// - EINVAL: `addr` or `out` is NULL, `stride_bytes` is 0, or a part of the region is not a mapped file.
 /// - EAGAIN: no thread can be started.
-/// - ENOMEM: the process has too many mappings.
+/// - ENOMEM: the process has too many mappings, or there is too little memory.
 /// - Other errors of madvise(2).
 ///
 /// Threads: any thread, at any time.
@@ -135,7 +135,7 @@ unsafe fn advise(
 ) -> c_int {
     let make = || {
         let behaviour = behaviour.filter(|_| !addr.is_null()).ok_or(Errno::INVALID)?;
-        Ok(ahead_advise::advise_raw(addr.addr(), length, behaviour, pages)?)
+        Ok(ahead_read::advise::advise_raw(addr.addr(), length, behaviour, pages)?)
     };
     // SAFETY: the caller's promise.
     unsafe { hand_out(out, make) }
@@ -153,7 +153,7 @@ unsafe fn advise(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ahead_advised_progress(advised: *const Advised, offset: size_t) {
     // SAFETY: by the contract of the header it is null, or a handle that is not freed.
-    let result = unsafe { shared(advised) }.and_then(|advised| {
+    let result = unsafe { handle(advised) }.and_then(|advised| {
         advised.0.call(|advised| {
             advised.progress(offset);
             Ok(())
@@ -175,12 +175,12 @@ pub unsafe extern "C" fn ahead_advised_progress(advised: *const Advised, offset:
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ahead_advised_get_counters(advised: *const Advised, counters: *mut AdvisedCounters) -> c_int {
     // SAFETY: by the contract of the header it is null, or a handle that is not freed.
-    let seen = unsafe { shared(advised) }.and_then(|advised| advised.0.call(|advised| Ok(advised.counters())));
+    let seen = unsafe { handle(advised) }.and_then(|advised| advised.0.call(|advised| Ok(advised.counters())));
     // SAFETY: by the contract of the header `counters` is null, or as long as its size says.
     status(seen.and_then(|seen| unsafe { write_counters(counters, &counters_of(&seen)) }))
 }
 
-fn counters_of(seen: &ahead_advise::Counters) -> AdvisedCounters {
+fn counters_of(seen: &ahead_read::advise::Counters) -> AdvisedCounters {
     AdvisedCounters {
         size: 0,
         groups: seen.groups,

@@ -1,6 +1,6 @@
 //! `ahead_budget`: memory that read-ahead may hold.
 
-use crate::errors::{Errno, Guarded, free, hand_out, shared};
+use crate::errors::{Errno, Guarded, free, hand_out, handle};
 use std::ffi::c_int;
 
 /// Memory that read-ahead may hold, shared by any number of readers and prefetchers.
@@ -12,10 +12,10 @@ use std::ffi::c_int;
 /// memory that is available at the first use if that is less.
 ///
 /// Threads: a budget may be used by any number of threads at the same time.
-pub struct Budget(Guarded<ahead_stream::Budget>);
+pub struct Budget(Guarded<ahead_read::stream::Budget>);
 
-impl From<Guarded<ahead_stream::Budget>> for Budget {
-    fn from(budget: Guarded<ahead_stream::Budget>) -> Budget {
+impl From<Guarded<ahead_read::stream::Budget>> for Budget {
+    fn from(budget: Guarded<ahead_read::stream::Budget>) -> Budget {
         Budget(budget)
     }
 }
@@ -24,12 +24,12 @@ impl From<Guarded<ahead_stream::Budget>> for Budget {
 ///
 /// # Safety
 /// `budget` is null, or a budget that is not freed.
-pub(crate) unsafe fn budget_or_default(budget: *const Budget) -> Result<ahead_stream::Budget, Errno> {
+pub(crate) unsafe fn budget_or_default(budget: *const Budget) -> Result<ahead_read::stream::Budget, Errno> {
     if budget.is_null() {
-        return Ok(ahead_stream::Budget::global());
+        return Ok(ahead_read::stream::Budget::global());
     }
     // SAFETY: the caller's promise.
-    unsafe { shared(budget) }?.0.call(|budget| Ok(budget.clone()))
+    unsafe { handle(budget) }?.0.call(|budget| Ok(budget.clone()))
 }
 
 /// Makes a budget.
@@ -41,11 +41,12 @@ pub(crate) unsafe fn budget_or_default(budget: *const Budget) -> Result<ahead_st
 ///
 /// Returns 0, or a negative errno:
 /// - EINVAL: `bytes` is 0, or `out` is NULL.
+/// - ENOMEM: there is too little memory.
 ///
 /// Threads: any thread, at any time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ahead_budget_new(bytes: u64, out: *mut *mut Budget) -> c_int {
-    let make = || if bytes == 0 { Err(Errno::INVALID) } else { Ok(ahead_stream::Budget::new(bytes)) };
+    let make = || if bytes == 0 { Err(Errno::INVALID) } else { Ok(ahead_read::stream::Budget::new(bytes)) };
     // SAFETY: by the contract of the header `out` is null, or may be written.
     unsafe { hand_out(out, make) }
 }

@@ -4,8 +4,13 @@
 //!     Ok(value) ─────────────────────────────▶ value
 //!     io::Error ── its errno, or by kind ────▶ -errno
 //!     panic ─────▶ the handle is unusable ───▶ -ENOTRECOVERABLE, also from each later call with the handle
+//!     used by another call now ──────────────▶ -EBUSY, where a handle is for one thread at a time
+//!     little memory, at the begin of a call ─▶ -ENOMEM: a call that has begun has what it needs ([`ahead_sys::reserve`])
 //! ```
 
+use ahead_sys::reserve;
+use std::cell::UnsafeCell;
+use std::collections::TryReserveError;
 use std::error::Error;
 use std::ffi::c_int;
 use std::io::{self, ErrorKind};
@@ -22,6 +27,13 @@ impl Errno {
     pub(crate) const INVALID: Errno = Errno(libc::EINVAL);
     /// A number that is no file descriptor.
     pub(crate) const NO_DESCRIPTOR: Errno = Errno(libc::EBADF);
+    /// A path that no kernel takes.
+    pub(crate) const NAME_TOO_LONG: Errno = Errno(libc::ENAMETOOLONG);
+    /// Another call uses the handle: of another thread, of a function of the program that the library calls, or of a thread that a forked child
+    /// does not have.
+    pub(crate) const BUSY: Errno = Errno(libc::EBUSY);
+    /// There is too little memory.
+    pub(crate) const NO_MEMORY: Errno = Errno(libc::ENOMEM);
     /// Options of a newer library that this one does not know.
     pub(crate) const TOO_NEW: Errno = Errno(libc::E2BIG);
     /// A panic: a defect of the library. The state of the handle is unknown.
@@ -52,6 +64,12 @@ impl From<io::Error> for Errno {
     }
 }
 
+impl From<TryReserveError> for Errno {
+    fn from(_: TryReserveError) -> Errno {
+        Errno::NO_MEMORY
+    }
+}
+
 /// The error number of a failed system call: that of the error, or of the one that it wraps.
 fn errno_in(error: &io::Error) -> Option<c_int> {
     let mut next: Option<&(dyn Error + 'static)> = Some(error);
@@ -74,33 +92,64 @@ fn caught<T>(call: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
 }
 
 /// The value behind a handle. After a panic in it, it is only freed.
+///
+/// Either all calls with a handle are shared ones, or all are exclusive.
 pub(crate) struct Guarded<T> {
-    value: T,
+    value: UnsafeCell<T>,
+    /// A call has exclusive access now.
+    is_busy: AtomicBool,
     is_unusable: AtomicBool,
 }
 
+// SAFETY: shared calls need a value that is `Sync`, and exclusive ones exclude each other and need one that is `Send`.
+unsafe impl<T: Send + Sync> Sync for Guarded<T> {}
+
 impl<T> Guarded<T> {
+    fn new(value: T) -> Guarded<T> {
+        Guarded { value: UnsafeCell::new(value), is_busy: AtomicBool::new(false), is_unusable: AtomicBool::new(false) }
+    }
+
     /// Calls with shared access.
-    pub(crate) fn call<R>(&self, call: impl FnOnce(&T) -> Result<R, Errno>) -> Result<R, Errno> {
+    pub(crate) fn call<R>(&self, call: impl FnOnce(&T) -> Result<R, Errno>) -> Result<R, Errno>
+    where
+        T: Sync,
+    {
+        // SAFETY: the handles of this type have no exclusive calls.
+        self.caught(|| call(unsafe { &*self.value.get() }))
+    }
+
+    /// Calls with exclusive access, if there is memory for what the call makes.
+    pub(crate) fn call_mut<R>(&self, call: impl FnOnce(&mut T) -> Result<R, Errno>) -> Result<R, Errno>
+    where
+        T: Send,
+    {
+        reserve::check_call()?;
+        self.look(call)
+    }
+
+    /// Calls with exclusive access, for what makes nothing.
+    pub(crate) fn look<R>(&self, call: impl FnOnce(&mut T) -> Result<R, Errno>) -> Result<R, Errno>
+    where
+        T: Send,
+    {
+        if self.is_busy.swap(true, Ordering::Acquire) {
+            return Err(Errno::BUSY);
+        }
+        // SAFETY: `is_busy` lets one call at a time in, and the handles of this type have no shared calls.
+        let result = self.caught(|| call(unsafe { &mut *self.value.get() }));
+        self.is_busy.store(false, Ordering::Release);
+        result
+    }
+
+    fn caught<R>(&self, call: impl FnOnce() -> Result<R, Errno>) -> Result<R, Errno> {
         if self.is_unusable.load(Ordering::Relaxed) {
             return Err(Errno::PANIC);
         }
-        let result = catch_unwind(AssertUnwindSafe(|| call(&self.value)));
-        result.unwrap_or_else(|_| self.give_up())
-    }
-
-    /// Calls with exclusive access.
-    pub(crate) fn call_mut<R>(&mut self, call: impl FnOnce(&mut T) -> Result<R, Errno>) -> Result<R, Errno> {
-        if self.is_unusable.load(Ordering::Relaxed) {
-            return Err(Errno::PANIC);
-        }
-        let result = catch_unwind(AssertUnwindSafe(|| call(&mut self.value)));
-        result.unwrap_or_else(|_| self.give_up())
-    }
-
-    fn give_up<R>(&self) -> Result<R, Errno> {
-        self.is_unusable.store(true, Ordering::Relaxed);
-        Err(Errno::PANIC)
+        let result = catch_unwind(AssertUnwindSafe(call));
+        result.unwrap_or_else(|_| {
+            self.is_unusable.store(true, Ordering::Relaxed);
+            Err(Errno::PANIC)
+        })
     }
 }
 
@@ -115,7 +164,10 @@ pub(crate) unsafe fn hand_out<H: From<Guarded<T>>, T>(
     if out.is_null() {
         return Errno::INVALID.negative();
     }
-    let made = caught(|| Ok(Box::new(H::from(Guarded { value: make()?, is_unusable: AtomicBool::new(false) }))));
+    let made = caught(|| {
+        reserve::check_new()?;
+        Ok(Box::new(H::from(Guarded::new(make()?))))
+    });
     let (handle, status) = match made {
         Ok(made) => (Box::into_raw(made), 0),
         Err(errno) => (ptr::null_mut(), errno.negative()),
@@ -141,22 +193,13 @@ pub(crate) unsafe fn free<H>(handle: *mut H) {
     }
 }
 
-/// The handle for shared access.
+/// The handle.
 ///
 /// # Safety
-/// `handle` is null, or was made by [`hand_out`], is not freed during `'a`, and no call has exclusive access to it.
-pub(crate) unsafe fn shared<'a, H>(handle: *const H) -> Result<&'a H, Errno> {
+/// `handle` is null, or was made by [`hand_out`], and is not freed during `'a`.
+pub(crate) unsafe fn handle<'a, H>(handle: *const H) -> Result<&'a H, Errno> {
     // SAFETY: the caller's promise.
     unsafe { handle.as_ref() }.ok_or(Errno::INVALID)
-}
-
-/// The handle for exclusive access.
-///
-/// # Safety
-/// `handle` is null, or was made by [`hand_out`], is not freed during `'a`, and no other call uses it.
-pub(crate) unsafe fn exclusive<'a, H>(handle: *mut H) -> Result<&'a mut H, Errno> {
-    // SAFETY: the caller's promise.
-    unsafe { handle.as_mut() }.ok_or(Errno::INVALID)
 }
 
 /// 0, or the negative errno.
@@ -189,17 +232,19 @@ mod tests {
     }
 
     #[test]
-    fn panic_makes_only_its_handle_unusable() {
+    fn panic_makes_its_handle_unusable_and_a_second_call_meanwhile_is_refused() {
         let mut handles = [ptr::null_mut::<Handle>(); 2];
         for handle in &mut handles {
             // SAFETY: a pointer to a variable.
             assert_eq!(unsafe { hand_out(handle, || Ok(7)) }, 0);
         }
         // SAFETY: made above, and used only here.
-        let [first, second] = handles.map(|handle| unsafe { exclusive(handle) }.unwrap());
+        let [first, second] = handles.map(|handle| unsafe { super::handle(handle) }.unwrap());
         assert_eq!(first.0.call_mut(|_| -> Result<(), Errno> { panic!("a panic of this test") }), Err(Errno::PANIC));
-        assert_eq!(first.0.call(|value| Ok(*value)), Err(Errno::PANIC));
-        assert_eq!(second.0.call(|value| Ok(*value)), Ok(7));
+        assert_eq!(first.0.call_mut(|value| Ok(*value)), Err(Errno::PANIC));
+        assert_eq!(second.0.call_mut(|value| Ok(*value)), Ok(7));
+        let busy = second.0.call_mut(|_| Ok(second.0.call_mut(|_| Ok(()))));
+        assert_eq!((busy, second.0.call_mut(|_| Ok(()))), (Ok(Err(Errno::BUSY)), Ok(())));
         for handle in handles {
             // SAFETY: made above, and not used any more.
             unsafe { free(handle) };

@@ -3,11 +3,12 @@
 //! ```text
 //!     C program                 this crate                                    Rust
 //!     ─────────                 ──────────                                    ────
-//!     ahead_reader_read ──────▶ reader.rs ──▶ errors.rs: no panic leaves ──▶ ahead_stream::Reader
-//!     ahead_advise ───────────▶ advised.rs                               ──▶ ahead_advise::advise_raw
-//!     ahead_prefetcher_next ──▶ prefetcher.rs                            ──▶ ahead_prefetcher::Prefetcher
-//!     ahead_budget_new ───────▶ budget.rs                                ──▶ ahead_stream::Budget
+//!     ahead_reader_read ──────▶ reader.rs ──▶ errors.rs: no panic leaves ──▶ ahead_read::stream::Reader
+//!     ahead_advise ───────────▶ advised.rs                               ──▶ ahead_read::advise::advise_raw
+//!     ahead_prefetcher_next ──▶ prefetcher.rs                            ──▶ ahead_read::prefetcher::Prefetcher
+//!     ahead_budget_new ───────▶ budget.rs                                ──▶ ahead_read::stream::Budget
 //!                               sized.rs: options and counters that may grow
+//!                               ahead_sys::reserve: little memory is an error, and no end of the process
 //!
 //!     docstrings ──cbindgen──▶ include/ahead.h ──▶ dist/man3/*.3           compared by tests/generated
 //! ```
@@ -26,6 +27,10 @@ mod reader;
 mod sized;
 
 use std::ffi::{CStr, c_char, c_int};
+
+/// Small allocations do not fail: the standard library ends the process if one does.
+#[global_allocator]
+static ALLOCATOR: ahead_sys::reserve::Reserve = ahead_sys::reserve::Reserve;
 
 /// Behaviour: no announcement. The order of reads is found from the reads, as without a call.
 pub const AHEAD_NORMAL: c_int = 0;

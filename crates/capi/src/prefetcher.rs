@@ -8,14 +8,15 @@
 //! ```
 
 use crate::budget::{Budget, budget_or_default};
-use crate::errors::{Errno, Guarded, exclusive, free, hand_out, shared, status};
+use crate::errors::{Errno, Guarded, free, hand_out, handle, status};
 use crate::reader::path_of;
 use crate::sized::{Extensible, read_options, write_counters};
-use ahead_prefetcher::{Item, Window};
+use ahead_read::prefetcher::{Item, Window};
+use ahead_sys::reserve;
 use libc::size_t;
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
@@ -141,10 +142,13 @@ impl Entry {
             length => given.offset.saturating_add(length),
         };
         let range = Some(given.offset..end).filter(|range| *range != (0..u64::MAX));
+        if reserve::is_low() {
+            return Err(Errno::NO_MEMORY);
+        }
         let item = match given.path.is_null() {
             true => None,
             // SAFETY: the caller's promise.
-            false => Some(Item { path: PathBuf::from(unsafe { path_of(given.path) }?), range }),
+            false => Some(Item::try_new(Path::new(unsafe { path_of(given.path) }?), range)?),
         };
         Ok(Entry { key: Key(given.key), item: Cell::new(item) })
     }
@@ -152,7 +156,7 @@ impl Entry {
 
 /// The items, and the error that ends them.
 pub(crate) struct Entries {
-    prefetcher: ahead_prefetcher::Prefetcher<Entry>,
+    prefetcher: ahead_read::prefetcher::Prefetcher<Entry>,
     /// Error of the program's function, or of an item: negative errno, 0: none.
     error: Arc<AtomicI32>,
 }
@@ -161,10 +165,10 @@ impl Entries {
     fn new(
         entries: impl Iterator<Item = Entry> + Send + 'static,
         error: Arc<AtomicI32>,
-        options: ahead_prefetcher::PrefetcherOptions,
+        options: ahead_read::prefetcher::PrefetcherOptions,
     ) -> Entries {
         let resolve = |entry: &Entry| entry.item.take();
-        Entries { prefetcher: ahead_prefetcher::Prefetcher::of_keys(entries, resolve, options), error }
+        Entries { prefetcher: ahead_read::prefetcher::Prefetcher::of_keys(entries, resolve, options), error }
     }
 
     /// 1 and the key of the next item, 0 at the end, or the negative errno that ends the items, once.
@@ -216,7 +220,7 @@ impl Callback {
 ///
 /// # Safety
 /// As for [`read_options`]; the budget is null, or not freed.
-unsafe fn options_of(options: *const PrefetcherOptions) -> Result<ahead_prefetcher::PrefetcherOptions, Errno> {
+unsafe fn options_of(options: *const PrefetcherOptions) -> Result<ahead_read::prefetcher::PrefetcherOptions, Errno> {
     // SAFETY: the caller's promise.
     let given = unsafe { read_options(options) }?;
     let window = match (given.window_bytes, given.window_items, given.window_us) {
@@ -229,7 +233,7 @@ unsafe fn options_of(options: *const PrefetcherOptions) -> Result<ahead_prefetch
     if given.flags != 0 {
         return Err(Errno::INVALID);
     }
-    Ok(ahead_prefetcher::PrefetcherOptions {
+    Ok(ahead_read::prefetcher::PrefetcherOptions {
         window,
         // SAFETY: the caller's promise.
         budget: unsafe { budget_or_default(given.budget) }?,
@@ -249,6 +253,7 @@ unsafe fn options_of(options: *const PrefetcherOptions) -> Result<ahead_prefetch
 /// Returns 0, or a negative errno:
 /// - EINVAL: `next` or `out` is NULL, two windows are given, or the options have an unknown value.
 /// - E2BIG: the options have a field that this version of the library does not know.
+/// - ENOMEM: there is too little memory.
 ///
 /// Threads: any thread, at any time. `next` is called by ahead_prefetcher_next() only.
 #[unsafe(no_mangle)]
@@ -279,8 +284,10 @@ pub unsafe extern "C" fn ahead_prefetcher_new(
 /// @param out  receives the prefetcher, or NULL if the call fails.
 ///
 /// Returns 0, or a negative errno:
-/// - EINVAL: `out` is NULL, `items` is NULL and `count` is not 0, two windows are given, or the options have an unknown value.
+/// - EINVAL: `out` is NULL, `items` is NULL and `count` is not 0, `count` items are longer than any memory, two windows are given, or the
+///   options have an unknown value.
 /// - E2BIG: the options have a field, or an item has a value, that this version of the library does not know.
+/// - ENOMEM: there is too little memory.
 ///
 /// Threads: any thread, at any time.
 #[unsafe(no_mangle)]
@@ -296,11 +303,17 @@ pub unsafe extern "C" fn ahead_prefetcher_of_items(
         let given: &[FileItem] = match (items.is_null(), count) {
             (_, 0) => &[],
             (true, _) => return Err(Errno::INVALID),
+            // More than any memory has.
+            (false, count) if count > isize::MAX as usize / size_of::<FileItem>() => return Err(Errno::INVALID),
             // SAFETY: by the contract of the header there are `count` items.
             (false, _) => unsafe { slice::from_raw_parts(items, count) },
         };
-        // SAFETY: by the contract of the header each path is null or a string.
-        let entries: Vec<Entry> = given.iter().map(|item| unsafe { Entry::new(item) }).collect::<Result<_, _>>()?;
+        let mut entries = Vec::new();
+        entries.try_reserve_exact(given.len())?;
+        for item in given {
+            // SAFETY: by the contract of the header each path is null or a string.
+            entries.push(unsafe { Entry::new(item) }?);
+        }
         Ok(Entries::new(entries.into_iter(), Arc::default(), options))
     };
     // SAFETY: by the contract of the header `out` is null, or may be written.
@@ -317,13 +330,14 @@ pub unsafe extern "C" fn ahead_prefetcher_of_items(
 /// Returns 1 if an item was taken, 0 after the last item, or a negative errno:
 /// - EINVAL: `prefetcher` is NULL, or the program's function has returned an unknown value.
 /// - E2BIG: the program's function has set a reserved field of an item.
+/// - ENOMEM: there is too little memory; a later call tries again, unless the copy of an item has failed: that ends the items.
 /// - The error that the program's function has returned: once, after the items before it.
 ///
-/// Threads: one thread at a time uses a prefetcher.
+/// Threads: one thread at a time uses a prefetcher; a second one gets -EBUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ahead_prefetcher_next(prefetcher: *mut Prefetcher, key: *mut *mut c_void) -> c_int {
     // SAFETY: by the contract of the header it is null, or a prefetcher that no other call uses.
-    let taken = unsafe { exclusive(prefetcher) }.and_then(|prefetcher| prefetcher.0.call_mut(|items| Ok(items.next())));
+    let taken = unsafe { handle(prefetcher) }.and_then(|prefetcher| prefetcher.0.call_mut(|items| Ok(items.next())));
     let (answer, of_item) = taken.unwrap_or_else(|errno| (errno.negative(), ptr::null_mut()));
     if !key.is_null() {
         // SAFETY: by the contract of the header a key that is not null may be written.
@@ -340,20 +354,20 @@ pub unsafe extern "C" fn ahead_prefetcher_next(prefetcher: *mut Prefetcher, key:
 /// - EINVAL: an argument is NULL, or `size` is too small for the first version of the structure.
 /// - E2BIG: `size` exceeds 4096.
 ///
-/// Threads: one thread at a time uses a prefetcher.
+/// Threads: one thread at a time uses a prefetcher; a second one gets -EBUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ahead_prefetcher_get_counters(
     prefetcher: *const Prefetcher,
     counters: *mut PrefetcherCounters,
 ) -> c_int {
     // SAFETY: by the contract of the header it is null, or a prefetcher that no other call uses.
-    let seen = unsafe { shared(prefetcher) };
-    let seen = seen.and_then(|prefetcher| prefetcher.0.call(|items| Ok(items.prefetcher.counters())));
+    let seen = unsafe { handle(prefetcher) };
+    let seen = seen.and_then(|prefetcher| prefetcher.0.look(|items| Ok(items.prefetcher.counters())));
     // SAFETY: by the contract of the header `counters` is null, or as long as its size says.
     status(seen.and_then(|seen| unsafe { write_counters(counters, &counters_of(&seen)) }))
 }
 
-fn counters_of(seen: &ahead_prefetcher::Counters) -> PrefetcherCounters {
+fn counters_of(seen: &ahead_read::prefetcher::Counters) -> PrefetcherCounters {
     PrefetcherCounters {
         size: 0,
         items: seen.items,

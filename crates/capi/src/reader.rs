@@ -1,10 +1,11 @@
 //! `ahead_reader`: a file that is read with read-ahead.
 
 use crate::budget::{Budget, budget_or_default};
-use crate::errors::{Errno, Guarded, exclusive, free, hand_out, shared, status};
+use crate::errors::{Errno, Guarded, free, hand_out, handle, status};
 use crate::sized::{Extensible, read_options, write_counters};
 use crate::{AHEAD_BACKWARD, AHEAD_NORMAL, AHEAD_RANDOM, AHEAD_SEQUENTIAL, AHEAD_STRIDE};
-use ahead_stream::Pattern;
+use ahead_read::stream::Pattern;
+use ahead_sys::reserve;
 use libc::{size_t, ssize_t};
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::fs::File;
@@ -14,6 +15,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::slice;
 
 /// Flag of ahead_reader_options: read past the page cache (O_DIRECT), where the file system permits it.
+///
+/// What was read ahead is dropped when the file was changed since (its size, mtime or ctime is another one), so that a read returns what a write
+/// has written that ended before the read. Two exceptions: a direct write (O_DIRECT) that began before the read ahead and ended after it; and
+/// changes by other machines, which the file system sees late. Each read makes a call of fstat(2).
 pub const AHEAD_READER_DIRECT: u32 = 1;
 
 /// A file that is read with read-ahead.
@@ -22,10 +27,10 @@ pub const AHEAD_READER_DIRECT: u32 = 1;
 /// ahead only when the program had to wait. A file that is not regular (a pipe, a terminal) is read without read-ahead.
 ///
 /// Threads: a reader may be used by one thread at a time; different readers by different threads at the same time.
-pub struct Reader(Guarded<ahead_stream::Reader>);
+pub struct Reader(Guarded<ahead_read::stream::Reader>);
 
-impl From<Guarded<ahead_stream::Reader>> for Reader {
-    fn from(reader: Guarded<ahead_stream::Reader>) -> Reader {
+impl From<Guarded<ahead_read::stream::Reader>> for Reader {
+    fn from(reader: Guarded<ahead_read::stream::Reader>) -> Reader {
         Reader(reader)
     }
 }
@@ -77,7 +82,7 @@ pub struct ReaderCounters {
     pub requested_bytes: u64,
     /// Requests that were not submitted, because their pages were cached already.
     pub cached_requests: u64,
-    /// Bytes that were requested, and given up because the program went elsewhere.
+    /// Bytes that were requested, and given up because the program went elsewhere, or the file changed.
     pub abandoned_bytes: u64,
     /// How far ahead of the reader requests may end now, bytes.
     pub distance_bytes: u64,
@@ -94,7 +99,7 @@ unsafe impl Extensible for ReaderCounters {
 ///
 /// # Safety
 /// As for [`read_options`]; the budget is null, or not freed.
-unsafe fn options_of(options: *const ReaderOptions) -> Result<ahead_stream::ReaderOptions, Errno> {
+unsafe fn options_of(options: *const ReaderOptions) -> Result<ahead_read::stream::ReaderOptions, Errno> {
     // SAFETY: the caller's promise.
     let given = unsafe { read_options(options) }?;
     if given.flags & !AHEAD_READER_DIRECT != 0 || (given.stride_bytes != 0) != (given.pattern == AHEAD_STRIDE) {
@@ -108,8 +113,8 @@ unsafe fn options_of(options: *const ReaderOptions) -> Result<ahead_stream::Read
         AHEAD_STRIDE => Some(Pattern::Stride(given.stride_bytes)),
         _ => return Err(Errno::INVALID),
     };
-    let defaults = ahead_stream::ReaderOptions::default();
-    Ok(ahead_stream::ReaderOptions {
+    let defaults = ahead_read::stream::ReaderOptions::default();
+    Ok(ahead_read::stream::ReaderOptions {
         // SAFETY: the caller's promise.
         budget: unsafe { budget_or_default(given.budget) }?,
         pattern,
@@ -130,6 +135,7 @@ unsafe fn options_of(options: *const ReaderOptions) -> Result<ahead_stream::Read
 /// Returns 0, or a negative errno:
 /// - EINVAL: `path` or `out` is NULL, or the options have an unknown value.
 /// - E2BIG: the options have a field that this version of the library does not know.
+/// - ENOMEM: there is too little memory.
 /// - ENOENT, EACCES, EMFILE and other errors of open(2).
 ///
 /// Threads: any thread, at any time.
@@ -142,9 +148,12 @@ pub unsafe extern "C" fn ahead_reader_open(
     let make = || {
         // SAFETY: by the contract of the header `path` is null, or a string.
         let path = unsafe { path_of(path) }?;
+        if path.len() > reserve::LONGEST_PATH_BYTES {
+            return Err(Errno::NAME_TOO_LONG);
+        }
         // SAFETY: by the contract of the header they are null or valid.
         let options = unsafe { options_of(options) }?;
-        Ok(ahead_stream::Reader::open_with(path, options)?)
+        Ok(ahead_read::stream::Reader::open_with(path, options)?)
     };
     // SAFETY: by the contract of the header `out` is null, or may be written.
     unsafe { hand_out(out, make) }
@@ -176,6 +185,7 @@ pub(crate) unsafe fn path_of<'a>(path: *const c_char) -> Result<&'a OsStr, Errno
 /// - EINVAL: `out` is NULL, or the options have an unknown value.
 /// - E2BIG: the options have a field that this version of the library does not know.
 /// - EMFILE: the process has too many descriptors.
+/// - ENOMEM: there is too little memory.
 ///
 /// Threads: any thread, at any time.
 #[unsafe(no_mangle)]
@@ -192,7 +202,7 @@ pub unsafe extern "C" fn ahead_reader_from_fd(
         let file = File::from(unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned()?);
         // SAFETY: by the contract of the header they are null or valid.
         let options = unsafe { options_of(options) }?;
-        Ok(ahead_stream::Reader::with_options(file, options)?)
+        Ok(ahead_read::stream::Reader::with_options(file, options)?)
     };
     // SAFETY: by the contract of the header `out` is null, or may be written.
     unsafe { hand_out(out, make) }
@@ -230,13 +240,14 @@ fn size_of_read(result: Result<usize, Errno>) -> ssize_t {
 /// - EINVAL: `reader` is NULL, or `buffer` is NULL and `length` is not 0.
 /// - EISDIR: the file is a directory.
 /// - EBADF: the descriptor was not open for reading.
+/// - ENOMEM: there is too little memory; nothing was read, and a later call tries again.
 /// - EIO and other errors of read(2).
 ///
-/// Threads: one thread at a time uses a reader.
+/// Threads: one thread at a time uses a reader; a second one gets -EBUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ahead_reader_read(reader: *mut Reader, buffer: *mut c_void, length: size_t) -> ssize_t {
     // SAFETY: by the contract of the header the pointers are null or valid, and no other call uses the reader.
-    let arguments = unsafe { exclusive(reader).and_then(|reader| Ok((reader, buffer_of(buffer, length)?))) };
+    let arguments = unsafe { handle(reader).and_then(|reader| Ok((reader, buffer_of(buffer, length)?))) };
     size_of_read(arguments.and_then(|(reader, buffer)| reader.0.call_mut(|reader| Ok(reader.read(buffer)?))))
 }
 
@@ -251,9 +262,10 @@ pub unsafe extern "C" fn ahead_reader_read(reader: *mut Reader, buffer: *mut c_v
 /// Returns the number of bytes, 0 at the end of the file, or a negative errno:
 /// - EINVAL: `reader` is NULL, `buffer` is NULL and `length` is not 0, or `offset` exceeds the largest int64_t.
 /// - ESPIPE: the file is a pipe or a terminal.
+/// - ENOMEM: as for ahead_reader_read().
 /// - EIO and other errors of pread(2).
 ///
-/// Threads: one thread at a time uses a reader.
+/// Threads: one thread at a time uses a reader; a second one gets -EBUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ahead_reader_pread(
     reader: *mut Reader,
@@ -262,7 +274,7 @@ pub unsafe extern "C" fn ahead_reader_pread(
     offset: u64,
 ) -> ssize_t {
     // SAFETY: by the contract of the header the pointers are null or valid, and no other call uses the reader.
-    let arguments = unsafe { exclusive(reader).and_then(|reader| Ok((reader, buffer_of(buffer, length)?))) };
+    let arguments = unsafe { handle(reader).and_then(|reader| Ok((reader, buffer_of(buffer, length)?))) };
     size_of_read(arguments.and_then(|(reader, buffer)| reader.0.call_mut(|reader| Ok(reader.read_at(buffer, offset)?))))
 }
 
@@ -274,8 +286,9 @@ pub unsafe extern "C" fn ahead_reader_pread(
 /// Returns the new position in bytes from the beginning of the file, or a negative errno:
 /// - EINVAL: `reader` is NULL, `whence` is unknown, or the position is negative or exceeds the largest int64_t.
 /// - ESPIPE: the file is a pipe or a terminal.
+/// - ENOMEM: there is too little memory; the position has not changed.
 ///
-/// Threads: one thread at a time uses a reader.
+/// Threads: one thread at a time uses a reader; a second one gets -EBUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ahead_reader_seek(reader: *mut Reader, offset: i64, whence: c_int) -> i64 {
     let to = match whence {
@@ -285,7 +298,7 @@ pub unsafe extern "C" fn ahead_reader_seek(reader: *mut Reader, offset: i64, whe
         _ => Err(Errno::INVALID),
     };
     // SAFETY: by the contract of the header it is null, or a reader that no other call uses.
-    let arguments = unsafe { exclusive(reader) }.and_then(|reader| Ok((reader, to?)));
+    let arguments = unsafe { handle(reader) }.and_then(|reader| Ok((reader, to?)));
     let position = arguments.and_then(|(reader, to)| reader.0.call_mut(|reader| Ok(reader.seek(to)?)));
     let position = position.and_then(|position| i64::try_from(position).map_err(|_| Errno::INVALID));
     position.unwrap_or_else(|errno| errno.negative().into())
@@ -299,16 +312,16 @@ pub unsafe extern "C" fn ahead_reader_seek(reader: *mut Reader, offset: i64, whe
 /// - EINVAL: an argument is NULL, or `size` is too small for the first version of the structure.
 /// - E2BIG: `size` exceeds 4096.
 ///
-/// Threads: one thread at a time uses a reader.
+/// Threads: one thread at a time uses a reader; a second one gets -EBUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ahead_reader_get_counters(reader: *const Reader, counters: *mut ReaderCounters) -> c_int {
     // SAFETY: by the contract of the header it is null, or a reader that no other call uses.
-    let seen = unsafe { shared(reader) }.and_then(|reader| reader.0.call(|reader| Ok(reader.counters())));
+    let seen = unsafe { handle(reader) }.and_then(|reader| reader.0.look(|reader| Ok(reader.counters())));
     // SAFETY: by the contract of the header `counters` is null, or as long as its size says.
     status(seen.and_then(|seen| unsafe { write_counters(counters, &counters_of(&seen)) }))
 }
 
-fn counters_of(seen: &ahead_stream::Counters) -> ReaderCounters {
+fn counters_of(seen: &ahead_read::stream::Counters) -> ReaderCounters {
     ReaderCounters {
         size: 0,
         reads: seen.reads,

@@ -17,7 +17,11 @@ fn c_and_cpp_programs_build_and_run() {
         return;
     }
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/c");
-    let build = format!("BUILD={}/examples-c", env!("CARGO_TARGET_TMPDIR"));
+    // make allows no space in a target's name, and the clone's path may have one.
+    let root = examples.join("../..").canonicalize().unwrap();
+    let build = Path::new(env!("CARGO_TARGET_TMPDIR")).join("examples-c");
+    let build = build.strip_prefix(root).map_or(build.clone(), |below| Path::new("../..").join(below));
+    let build = format!("BUILD={}", build.display());
     let mut make = Command::new("make");
     // This test may run below another make, whose flags are not for this one.
     make.env_remove("MAKEFLAGS").env_remove("MFLAGS").env_remove("MAKELEVEL");

@@ -1,7 +1,7 @@
 //! The account of a prefetch, for people.
 
 use ahead::Account;
-use ahead::prefetch::{DescriptionSource, Following, Order, UsedDevice};
+use ahead::prefetch::{DescriptionSource, Following, Order, Reason, UsedDevice};
 use ahead_report::number::{count, size, time};
 use ahead_report::text::one_line;
 
@@ -19,6 +19,7 @@ pub fn lines(account: &Account, waited: bool) -> String {
         ("  unreadable", account.unreadable_bytes),
         ("bridged", account.bridged_bytes),
         ("already resident", account.already_resident_bytes),
+        ("holes", account.holes_bytes),
         ("stale", account.stale_bytes),
         ("failed", account.failed_bytes),
     ];
@@ -60,12 +61,14 @@ pub fn line(account: &Account) -> String {
         ("bridged", account.bridged_bytes),
         ("already resident", account.already_resident_bytes),
         ("residency unknown", account.residency_unknown_bytes),
+        ("holes", account.holes_bytes),
         ("stale", account.stale_bytes),
         ("failed", account.failed_bytes),
-        ("skipped", account.skipped.values().fold(0, |sum, skipped| skipped.bytes.saturating_add(sum))),
     ];
     parts
         .extend(amounts.iter().filter(|(_, bytes)| *bytes > 0).map(|(what, bytes)| format!("{what} {}", size(*bytes))));
+    let skipped = account.skipped.iter().filter(|(_, skipped)| skipped.bytes > 0);
+    parts.extend(skipped.map(|(reason, skipped)| format!("skipped {} ({})", size(skipped.bytes), why(*reason))));
     if account.lookups > 0 {
         parts.push(count(account.lookups, "lookup", "lookups"));
     }
@@ -75,6 +78,14 @@ pub fn line(account: &Account) -> String {
     parts.extend(account.window.as_ref().map(|window| format!("window {}", self::window(window))));
     let devices: Vec<String> = account.devices.iter().map(|used| format!("; device {}", device(used))).collect();
     format!("{}; the program waited {}{}", parts.join(", "), time(account.head_start_us), devices.concat())
+}
+
+/// Why bytes were not prefetched, for a line that has no other explanation.
+fn why(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Cancelled => "the program had ended",
+        other => other.name(),
+    }
 }
 
 /// What the window did.
@@ -120,6 +131,20 @@ mod tests {
         assert_eq!(
             line(&account),
             "prefetched 12.0 MiB in 1 request, stale 5.0 KiB, 3 lookups; the program waited 900 µs"
+        );
+    }
+
+    /// Regression: "skipped 15.1 MiB" had no reason.
+    #[test]
+    fn line_names_the_reason_of_every_skipped_byte() {
+        let mut account = Account { head_start_us: 900, ..Account::default() };
+        account.skip(Reason::Missing, 734 << 10);
+        account.skip(Reason::Cancelled, 12 << 20);
+        account.skip(Reason::Deleted, 0);
+        assert_eq!(
+            line(&account),
+            "prefetched 0 B in 0 requests, skipped 734.0 KiB (missing), skipped 12.0 MiB (the program had ended); the program \
+             waited 900 µs"
         );
     }
 

@@ -16,11 +16,12 @@ use std::time::Duration;
 /// Make the machine start faster: observe boots, and prefetch what they read
 ///
 /// After `ahead boot install` each boot is observed until one minute after default.target, and what the last boots read is
-/// prefetched from the start of the next one. ahead=off on the kernel's command line switches both off, ahead=record asks for a new
-/// recording. In a container nothing happens unless PID 1 has AHEAD_CONTAINER=1 in its environment.
+/// prefetched from the start of the next one: by systemd, or earlier, by an initramfs that was made since. ahead=off on the kernel's
+/// command line switches both off, ahead=record asks for a new recording. In a container nothing happens unless PID 1 has
+/// AHEAD_CONTAINER=1 in its environment.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  sudo ahead boot install
+  sudo ahead boot install && sudo update-initramfs -u
   ahead boot status
   sudo ahead boot record && sudo reboot")]
 pub struct Boot {
@@ -105,7 +106,7 @@ impl Boot {
             BootCommand::Show { json, all } => {
                 let store = BootStore::here();
                 let Some(profile) = store.profile_to_replay() else {
-                    let why = "no boot is recorded yet; install with: ahead boot install; then restart";
+                    let why = "no boot is recorded yet; install with: sudo ahead boot install; then restart";
                     bail!("{}: {why}", store.directory().display());
                 };
                 show::Show::of_file(profile, json, all).run()
@@ -128,9 +129,9 @@ impl Install {
             None => "/usr/bin/ahead".into(),
         };
         let Install { linger, stale: stale_limit_percent, root, .. } = self;
-        let made = boot::install(&Installation { root, program, linger, stale_limit_percent })?;
+        let made = boot::install(&Installation { root: root.clone(), program, linger, stale_limit_percent })?;
         made.iter().for_each(|path| println!("made {}", path.display()));
-        println!("the next boot is observed until {} s after default.target", linger.as_secs_f64());
+        print::next_steps(&root, linger);
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -158,9 +159,10 @@ fn request_recording() -> anyhow::Result<ExitCode> {
     let store = BootStore::here();
     let _lock = store.lock(Duration::from_secs(15))?;
     store.save_state(&State { requested: true, ..store.state() })?;
-    println!("the next boot is recorded, without replay");
-    if !boot::is_installed(Path::new("/")) {
-        messages::print("boots are not observed: ahead boot install");
+    match (boot::is_installed(Path::new("/")), boot::systemd_runs()) {
+        (true, true) => println!("the next boot is recorded, without replay"),
+        (false, _) => messages::print("noted, but boots are not observed: sudo ahead boot install"),
+        (true, false) => messages::print("noted, but boots are not observed: systemd does not run here"),
     }
     Ok(ExitCode::SUCCESS)
 }

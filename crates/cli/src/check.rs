@@ -1,7 +1,7 @@
 //! `ahead check`: whether the files of a profile are there as recorded, and a profile without those that are not.
 
 use crate::root::RootArgument;
-use ahead::lists::{self, Checked, Finding, Fixed};
+use ahead::lists::{self, Checked, Finding, Fixed, Problem};
 use ahead_profile::{Place, Profile};
 use ahead_report::json::add_path;
 use ahead_report::number;
@@ -17,8 +17,9 @@ use std::process::ExitCode;
 
 /// Compare a profile with the files that are there now
 ///
-/// Reports files that are missing, have changed, are no regular files, or are listed twice: by one path, or by two paths of one
-/// file. The exit status is 1 if there is any, also with --fix. No file that the profile names is read.
+/// Reports files that are missing, have changed, were replaced by another file with the same size and time, are no regular files, or are
+/// listed twice: by one path, or by two paths of one file. The exit status is 1 if there is any, also with --fix. No file that the profile
+/// names is read, except with --by-content, and with --fix those that have changed.
 #[derive(Debug, Args)]
 pub struct Check {
     /// Profile to check
@@ -27,6 +28,10 @@ pub struct Check {
     /// still have the used parts, and with each file once
     #[arg(long)]
     fix: bool,
+    /// Read the used parts of changed and replaced files: those that have the recorded content are no problem, and --fix gives their
+    /// entries the new time and inode. Those whose content the profile does not know stay as recorded
+    #[arg(long)]
+    by_content: bool,
     #[command(flatten)]
     root: RootArgument,
     /// Print JSON instead of a table (see docs/reference/json.md)
@@ -50,15 +55,18 @@ impl Check {
         };
         let total = profile.files.len();
         let progress = Progress::new(total as u64);
-        let checked = lists::check(&profile, &root, |done| {
+        let mut checked = lists::check(&profile, &root, |done| {
             if done % STEP == STEP - 1 {
                 progress.at(done as u64, total as u64, "checking files");
             }
         });
+        if self.by_content {
+            checked.accept_same_content(&profile, &root);
+        }
         drop(progress);
         let fixed = match &place {
             Some(place) => {
-                let (better, fixed) = lists::fix(profile.clone(), &checked, &root);
+                let (better, fixed) = lists::fix(profile.clone(), &checked, &root, self.by_content);
                 if fixed != Fixed::default() {
                     place.save(&better, access.filter(|_| machine::is_root()))?;
                 }
@@ -80,9 +88,10 @@ struct Report<'a> {
 }
 
 /// The names of problems in the JSON and in the table, with those of several files.
-const PROBLEMS: [(&str, &str); 6] = [
+const PROBLEMS: [(&str, &str); 7] = [
     ("missing", "missing"),
     ("changed", "changed"),
+    ("replaced", "replaced (another inode), same size and time"),
     ("not_regular", "not regular"),
     ("same_path", "same path"),
     ("same_file", "same file"),
@@ -95,6 +104,7 @@ impl Report<'_> {
         let mut value = json!({
             "files": self.profile.files.len(),
             "deleted": self.checked.deleted,
+            "same_content": self.checked.accepted.len(),
             "problems": self.checked.findings.iter().map(|finding| self.problem(finding)).collect::<Vec<_>>(),
             "fixed": self.fixed.map(|Fixed { removed, updated, merged }| {
                 json!({ "removed": removed, "updated": updated, "merged": merged })
@@ -117,6 +127,8 @@ impl Report<'_> {
         if let Some(now) = self.checked.now[finding.file] {
             row["size_bytes_now"] = now.size_bytes.into();
             row["mtime_ns_now"] = now.mtime_ns.into();
+            row["inode"] = file.inode.into();
+            row["inode_now"] = now.inode.into();
         }
         if let Some((of, overlapping_bytes)) = finding.problem.duplicate() {
             add_path(&mut row, "of", &self.profile.files[of].path);
@@ -137,6 +149,10 @@ impl Report<'_> {
         let counts: Vec<String> = counts.map(|(count, name)| format!("{count} {name}")).collect();
         let files = number::count(self.profile.files.len() as u64, "file", "files");
         let found = if counts.is_empty() { "as recorded".to_owned() } else { counts.join(", ") };
+        let found = match self.checked.accepted.len() {
+            0 => found,
+            accepted => format!("{found}; {accepted} with another time or inode and the recorded content"),
+        };
         let fixed = self.fixed.map_or(String::new(), |Fixed { removed, updated, merged }| {
             format!("fixed: {removed} removed, {updated} updated, {merged} merged\n")
         });
@@ -152,6 +168,9 @@ impl Report<'_> {
             }
             (None, Some(now)) if now.size_bytes != file.size_bytes => {
                 format!("{}, now {}", number::size(file.size_bytes), number::size(now.size_bytes))
+            }
+            (None, Some(now)) if finding.problem == Problem::Replaced => {
+                format!("inode {}, now {}", file.inode, now.inode)
             }
             (None, Some(_)) => "modified".to_owned(),
             (None, None) => String::new(),

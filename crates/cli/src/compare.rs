@@ -7,6 +7,7 @@ use crate::output::{self, Output};
 use crate::until::UntilArguments;
 use crate::{list, messages};
 use ahead::compare::{Comparison, Input, ProgramComparison, Rival};
+use ahead::store::note;
 use ahead::{Command, Signals, store};
 use ahead_profile::{LoadError, Profile};
 use ahead_report::progress::Progress;
@@ -30,13 +31,14 @@ use std::sync::Arc;
 /// prefetched bytes that the program used; if recording is not permitted, the profile gives it.
 ///
 /// Every run gets the same standard input: each run reads a file from the same position; `compare` first reads a pipe to its end
-/// (at most 1 GiB); from a terminal there is no input. Output and errors of the runs go to /dev/null. A program that fails is
-/// measured nevertheless: the result has its exit status, and the exit status of `compare` says whether it could measure.
+/// (at most 1 GiB); from a terminal there is no input. Output and errors of the runs go to /dev/null. If the program fails in its first
+/// run, `compare` stops with status 1, because the time of a failure says nothing; with --even-if-failed it goes on, and the result has the
+/// exit status of the program.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  ahead compare -- libreoffice --headless --convert-to pdf report.odt
-  ahead compare --runs 9 --until-port 8080 -- ./server
-  ahead compare --against 'vmtouch=vmtouch -q -t -b files.list' -- python3 -c 'import numpy'")]
+  sudo ahead compare -- libreoffice --headless --convert-to pdf report.odt
+  sudo ahead compare --runs 9 --until-port 8080 -- ./server
+  sudo ahead compare --against 'vmtouch=vmtouch -q -t -b files.list' -- python3 -c 'import numpy'")]
 pub struct Compare {
     /// Profile to use [default: the one that `ahead record` makes for this command]
     #[arg(short, long, value_name = "FILE")]
@@ -53,6 +55,9 @@ pub struct Compare {
     /// Shell command to run before each run, its time not included (to remove what the last run left)
     #[arg(long, value_name = "COMMAND")]
     prepare: Option<String>,
+    /// Go on though the program ends with a status other than 0 in its first run
+    #[arg(long)]
+    even_if_failed: bool,
     /// Do not make the extra recorded run: what was used is then taken from the profile
     #[arg(long)]
     no_reference: bool,
@@ -103,10 +108,20 @@ impl Compare {
             rivals: self.against.clone(),
             prepare: self.prepare.clone(),
             observe_use: !self.no_reference,
+            even_if_failed: self.even_if_failed,
             input: Input::take(&messages::print)?,
             ahead_program: std::env::current_exe().context("find the ahead binary")?,
         };
-        let rendered = Rendered::new(&comparison, measure(&comparison)?);
+        let recording = self.missing().recording();
+        let report = measure(&comparison)?;
+        if self.profile.is_none() {
+            let leave = || {
+                note::write(&comparison.profile_path, report.note());
+                anyhow::Ok(())
+            };
+            output::with_rights_of(user.as_ref(), leave)?;
+        }
+        let rendered = Rendered::new(&comparison, report, recording);
         let text = match self.json {
             true => serde_json::to_string_pretty(&rendered.json())? + "\n",
             false => rendered.text(Screen::stdout()),
@@ -117,6 +132,11 @@ impl Compare {
         }
         printed?;
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// The profile, for a message about what is to be recorded.
+    fn missing(&self) -> MissingProfile<'_> {
+        MissingProfile { command: &self.command, file: self.profile.as_deref(), until: Some(&self.until) }
     }
 
     /// Reads the profile with the rights of the user as whom the program runs: `ahead run` will have no others.
@@ -133,9 +153,7 @@ impl Compare {
             // A mistyped program has no profile either, and nothing could record it.
             let command = Command { argv: self.command.clone(), user: user.cloned(), ..Command::default() };
             command.check_found()?;
-            let (file, until) = (self.profile.as_deref(), Some(&self.until));
-            let missing = MissingProfile { command: &self.command, file, until };
-            bail!("{}{}", missing.message(), list::hint(&self.command));
+            bail!("{}{}", self.missing().message(), list::hint(&self.command));
         }
         match user {
             Some(user) if is_denied(&error) => Err(error).with_context(|| {

@@ -96,6 +96,7 @@ pub fn code_of(error: &anyhow::Error) -> u8 {
         match cause.downcast_ref() {
             Some(DiskError::Interrupted(signal) | DiskError::StillAttached(signal)) => return Stopped(*signal).code(),
             Some(DiskError::Usage(_)) => return USAGE,
+            Some(error) if error.is_unavailable() => return UNAVAILABLE,
             _ => {}
         }
         if let Some(exec) = cause.downcast_ref::<ExecError>() {

@@ -10,6 +10,7 @@ use ahead_sys::block;
 use ahead_sys::root::Root;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
+use std::ffi::OsStr;
 use std::io::{IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -40,7 +41,7 @@ pub struct Export {
 /// The format of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// PATH:START-END on each line; PATH where the whole file was used
+    /// PATH:START-END on each line; PATH where the whole file was used; PATH/:START-END where a file has the name PATH:START-END
     List,
     /// A path on each line
     ReadaheadList,
@@ -53,7 +54,7 @@ impl Export {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let profile = self.relative(ahead_profile::load(&self.profile)?)?;
         let list = match self.format {
-            Format::List => lists::write(&profile, self.null)?,
+            Format::List => lists::write(&profile, self.null, |path| self.exists(&profile, path))?,
             Format::ReadaheadList => lists::write_paths(&profile, self.null)?,
             Format::Ureadahead => pack(&profile)?,
         };
@@ -65,6 +66,12 @@ impl Export {
             Some(path) => output::replace_for_user(path, &list)?,
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Whether a file has this path of the profile, or anything else.
+    fn exists(&self, profile: &Profile, path: &[u8]) -> bool {
+        let root = self.root.as_ref().map_or(&profile.recording.root[..], |root| root.as_os_str().as_bytes());
+        std::fs::symlink_metadata(OsStr::from_bytes(&[root, path].concat())).is_ok()
     }
 
     /// The profile with paths relative to the root directory, if one is named.

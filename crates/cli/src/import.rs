@@ -3,9 +3,9 @@
 use crate::messages;
 use crate::root::RootArgument;
 use ahead::lists::{self, List, Syntax};
-use ahead::prefetch::{Options, Resolved, resolve};
+use ahead::prefetch::{Options, resolve};
 use ahead::store::{Arguments, ProfileOutput};
-use ahead_profile::{MAX_FILE_BYTES, Profile};
+use ahead_profile::MAX_FILE_BYTES;
 use ahead_report::number::{count, size};
 use ahead_report::progress::Progress;
 use ahead_report::text::printable;
@@ -18,12 +18,11 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Make a profile of a list: of paths, of ureadahead or readahead-list, or of patterns
 ///
 /// The profile has the files in the order of the list, with their current sizes, times and places on the disk. Files that are missing
-/// or no regular files are left out and counted.
+/// or no regular files are left out and named. An entry that ends like a range, as x:0-4K, is the file of this name if it exists.
 #[derive(Debug, Args)]
 pub struct Import {
     /// List to read; `-`: standard input
@@ -65,16 +64,18 @@ impl Import {
         let list = self.parse(&bytes, &root).with_context(|| name.clone())?;
         let progress = Progress::spinner();
         progress.say(format!("looking up {}", count(list.files().len() as u64, "file", "files")));
-        let Resolved { mut profile, left_out } =
-            resolve(list, &Options { root: root.clone(), ..Options::default() }, || false)?;
+        let mut resolved = resolve(list, &Options { root: root.clone(), ..Options::default() }, || false)?;
         drop(progress);
-        for (reason, files) in &left_out {
-            messages::print(&format!("left out: {}, {}", count(files.spans, "file", "files"), reason.name()));
+        resolved.left_out_lines().iter().for_each(|line| messages::print(line));
+        if resolved.holes_bytes > 0 {
+            messages::print(&format!("left out: {} in holes of files", size(resolved.holes_bytes)));
         }
+        let mut profile = std::mem::take(&mut resolved.profile);
         if profile.files.is_empty() {
             bail!("{name}: no file of this list can be prefetched; nothing was written");
         }
-        describe(&mut profile, &name, &root);
+        lists::add_content_checks(&mut profile, &root);
+        lists::add_origin(&mut profile, &name, &root);
         output.save(&profile)?;
         let files = count(profile.files.len() as u64, "file", "files");
         messages::print(&format!(
@@ -124,14 +125,4 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
         false => directory::open_regular_file(path, false)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?,
     };
     Ok(bytes)
-}
-
-/// The origin of the profile, for `ahead show`.
-fn describe(profile: &mut Profile, name: &str, root: &Root) {
-    let recording = &mut profile.recording;
-    recording.created_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    recording.kernel = ahead_sys::machine::kernel_release();
-    recording.machine = ahead_sys::machine::describe();
-    recording.source = format!("list {}", name.chars().take(1000).collect::<String>());
-    recording.root = root.prefix().as_os_str().as_bytes().to_vec();
 }

@@ -1,7 +1,7 @@
 //! `ahead list` and `ahead forget`: the profiles in the store.
 
 use crate::missing::MissingProfile;
-use ahead::store::{self, Arguments, Stored};
+use ahead::store::{self, Arguments, Stored, note};
 use ahead_profile::Profile;
 use ahead_report::json::lossy;
 use ahead_report::number;
@@ -32,7 +32,9 @@ impl List {
         let stored = store::list().context("list the profiles")?;
         let text = match self.json {
             true => format!("{:#}\n", Value::from(stored.iter().map(as_json).collect::<Vec<_>>())),
-            false if stored.is_empty() => "there are no profiles; ahead record -- CMD makes one\n".into(),
+            false if stored.is_empty() => {
+                "there are no profiles; make one with: sudo ahead record --cold -- CMD\n".into()
+            }
             false => table(&stored).render(Screen::stdout()),
         };
         std::io::stdout().write_all(text.as_bytes())?;
@@ -151,6 +153,7 @@ impl Forget {
         }
         for path in wanted {
             std::fs::remove_file(path).with_context(|| format!("remove {}", path.display()))?;
+            note::write(path, None);
             eprintln!("ahead: removed {}", printable(path.as_os_str().as_bytes()));
         }
         Ok(ExitCode::SUCCESS)

@@ -32,7 +32,7 @@ impl MissingProfile<'_> {
     }
 
     /// The command line that records the command.
-    fn recording(&self) -> String {
+    pub fn recording(&self) -> String {
         let sudo = (!machine::is_root()).then_some("sudo");
         let mut words: Vec<OsString> =
             sudo.into_iter().chain(["ahead", "record", "--cold"]).map(OsString::from).collect();

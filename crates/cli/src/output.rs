@@ -1,6 +1,7 @@
 //! Files that a command writes, with the rights of the user behind sudo.
 
-pub use ahead::output::{Output, check, check_link, is_open, replace};
+pub use ahead::output::pages::{check_pages, replace_pages};
+pub use ahead::output::{Output, is_open, replace};
 use ahead_sys::user::User;
 use anyhow::Context;
 use std::path::Path;

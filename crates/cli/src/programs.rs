@@ -15,15 +15,18 @@ use std::process::{Command, ExitCode};
 #[derive(Debug)]
 pub struct Program {
     name: &'static str,
+    /// The Debian package that has it.
+    package: &'static str,
     commands: &'static [&'static str],
 }
 
 /// The laboratory: it measures, models and explains.
-pub const LABORATORY: Program = Program { name: "ahead-lab", commands: &["bench", "disk", "papers", "probe", "sim"] };
+pub const LABORATORY: Program =
+    Program { name: "ahead-lab", package: "ahead-lab", commands: &["bench", "disk", "papers", "probe", "sim"] };
 
 /// The program that observes and steers the read-ahead of running programs. It has BPF programs and a terminal interface, which `ahead`
 /// would read at each cold start.
-pub const STEERING: Program = Program { name: "ahead-steer", commands: &["top", "steer"] };
+pub const STEERING: Program = Program { name: "ahead-steer", package: "ahead", commands: &["top", "steer"] };
 
 /// Where `make install PREFIX=` has put them; set when it builds.
 const INSTALLED: Option<&str> = option_env!("AHEAD_PREFIX");
@@ -72,10 +75,10 @@ impl Program {
         let candidates = self.candidates(&own, INSTALLED.map(Path::new));
         let Some(program) = candidates.iter().find(|candidate| candidate.is_file()) else {
             let places: Vec<String> = candidates.iter().map(|place| place.display().to_string()).collect();
-            let name = self.name;
+            let (name, package, places) = (self.name, self.package, places.join(" or "));
             bail!(ahead_sys::Error::Unsupported {
                 what: "this command".into(),
-                why: format!("it is in the program {name}, which is not installed (looked for {})", places.join(", ")),
+                why: format!("it is in the program {name}, which is not at {places}; install the package {package}"),
             });
         };
         // Help and errors name the command as the user typed it.
@@ -85,7 +88,8 @@ impl Program {
 
     fn candidates(&self, own: &Path, prefix: Option<&Path>) -> Vec<PathBuf> {
         let beside = own.parent().map(|directory| directory.join(self.name));
-        let installed = prefix.map(|prefix| prefix.join("bin").join(self.name));
+        let installed =
+            prefix.map(|prefix| prefix.join("bin").join(self.name)).filter(|path| beside.as_ref() != Some(path));
         beside.into_iter().chain(installed).collect()
     }
 }
@@ -111,5 +115,12 @@ mod tests {
         let found = LABORATORY.candidates(Path::new("/opt/x/ahead"), Some(Path::new("/usr/local")));
         assert_eq!(found, [Path::new("/opt/x/ahead-lab"), Path::new("/usr/local/bin/ahead-lab")]);
         assert_eq!(STEERING.candidates(Path::new("/opt/x/ahead"), None), [Path::new("/opt/x/ahead-steer")]);
+    }
+
+    /// Regression: the message about a missing laboratory had the same path twice.
+    #[test]
+    fn installed_program_is_looked_for_once() {
+        let found = LABORATORY.candidates(Path::new("/usr/bin/ahead"), Some(Path::new("/usr")));
+        assert_eq!(found, [Path::new("/usr/bin/ahead-lab")]);
     }
 }

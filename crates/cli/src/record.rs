@@ -4,6 +4,7 @@ mod summary;
 
 use crate::until::UntilArguments;
 use crate::{exit, messages};
+use ahead::lists;
 use ahead::record::{ReadAhead, Recorder, SOURCES, Scope, Source, check_privileges, is_input_repeatable};
 use ahead::store::{Arguments, ProfileOutput};
 use ahead::{Command, Signals, Until};
@@ -45,8 +46,8 @@ pub struct Record {
     /// Leave read-ahead as it is
     #[arg(long, overrides_with = "precise")]
     no_precise: bool,
-    /// Record N runs and store for each page how many runs used it [default: 1; with --cold, a second run is recorded and kept if
-    /// the first one was a first start]
+    /// Record N runs and store for each page how many runs used it [default: 1; with --cold, a second run, or a third, is
+    /// recorded and kept if the first one was a first start]
     #[arg(long, value_name = "N", conflicts_with_all = ["pid", "cgroup", "all"],
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: Option<u32>,
@@ -119,8 +120,8 @@ impl Record {
         // Before the place for the profile: where nothing can be recorded, no place is needed.
         check_privileges()?;
         let output = ProfileOutput::prepare(self.output.as_ref(), &self.command, arguments, user.as_ref())?;
-        let recorder = self.recorder()?;
-        let recording = match self.scope() {
+        let recorder = Recorder { earlier: output.earlier(), ..self.recorder()? };
+        let mut recording = match self.scope() {
             Some(scope) => recorder.observe(&scope, &signals, &messages::print)?,
             None => {
                 let command = Command { argv: self.command.clone(), user: user.clone(), ..Command::default() };
@@ -131,6 +132,8 @@ impl Record {
         let is_good = recording.is_complete() || recording.interrupted.is_none() && self.even_if_failed;
         let kept = is_good || !output.is_taken();
         if kept {
+            // The program's pages are still resident.
+            lists::add_content_checks(&mut recording.profile, &self.root()?);
             output.save(&recording.profile)?;
         }
         let summary = Summary { recording: &recording, path: output.path(), kept };
@@ -141,9 +144,14 @@ impl Record {
         Ok(ExitCode::from(recording.status))
     }
 
+    /// The directory below which the paths of the profile are.
+    fn root(&self) -> ahead_sys::Result<Root> {
+        self.root.as_deref().map_or_else(|| Ok(Root::default()), Root::at)
+    }
+
     fn recorder(&self) -> anyhow::Result<Recorder> {
         // The paths of a recording have no symbolic links.
-        let root = self.root.as_deref().map(Root::at).transpose()?;
+        let root = self.root.is_some().then(|| self.root()).transpose()?;
         Ok(Recorder {
             cold: self.cold,
             starts_cold: false,
@@ -153,6 +161,7 @@ impl Record {
                 _ => ReadAhead::OffIfNeeded,
             },
             runs: self.runs.unwrap_or(1),
+            earlier: None,
             again_after_first_start: self.cold && self.runs.is_none() && is_input_repeatable(),
             until: Until { linger: self.linger.unwrap_or_default(), ..self.until.until() },
             duration: self.duration,

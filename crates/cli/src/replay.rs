@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 ///
 /// Returns when everything is submitted: the kernel reads on by itself. What differs from the recording, is there already
 /// or may not be read is passed over and counted. A list has on each line a path, or PATH:START-END with bytes or sizes as in
-/// 4K (END exclusive); lines that begin with # are comments.
+/// 4K (END exclusive); a file that has the name of the whole line wins. Lines that begin with # are comments.
 #[derive(Debug, Args)]
 pub struct Replay {
     /// Profile to prefetch; `-`: a list from standard input

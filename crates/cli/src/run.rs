@@ -5,8 +5,10 @@ use crate::window::WindowArguments;
 use crate::{account, exit, messages, output};
 use ahead::launch::{Launch, Launched};
 use ahead::prefetch::{Options, ProfileFile, Program, Request, WindowSize};
+use ahead::store::note::{self, Verdict};
 use ahead::{Account, Command, Error, Signals, store};
 use ahead_profile::LoadError;
+use ahead_report::number::{size, time};
 use ahead_sys::errors_stream;
 use clap::Args;
 use std::ffi::OsString;
@@ -24,6 +26,9 @@ use std::time::Instant;
 /// simply runs. Its exit status is passed on.
 #[derive(Debug, Args)]
 #[command(override_usage = "ahead run [OPTIONS] [--] <CMD>...")]
+#[command(after_help = "Examples:
+  ahead run -v -- git status
+  ahead run -p server.ahead -- ./server")]
 pub struct Run {
     /// Profile to prefetch [default: the one that `ahead record` keeps for this command and directory]
     #[arg(short, long, value_name = "FILE")]
@@ -39,6 +44,9 @@ pub struct Run {
     /// Write the account of the prefetch to this file, as JSON
     #[arg(long, value_name = "FILE")]
     account: Option<PathBuf>,
+    /// With every range that was prefetched in the account
+    #[arg(long, requires = "account")]
+    account_ranges: bool,
     /// Print the account as one line on standard error, after the program's end
     #[arg(short, long)]
     verbose: bool,
@@ -57,7 +65,9 @@ impl Run {
     }
 
     fn run_program(self) -> anyhow::Result<ExitCode> {
-        let (began, signals) = (Instant::now(), Signals::take()?);
+        let began = Instant::now();
+        self.leave_profile_alone()?;
+        let signals = Signals::take()?;
         let errors = self.messages.as_deref().and_then(send_messages_to);
         let command = Command { argv: self.command.clone(), errors, ..Command::default() };
         // A mistyped program needs no prefetching and no advice on profiles. With --account the launch finds out: it writes the account
@@ -79,7 +89,7 @@ impl Run {
                 },
                 options: Options {
                     budget_bytes: self.budget,
-                    keep_ranges: self.account.is_some(),
+                    keep_ranges: self.account_ranges,
                     since: Some(began),
                     low_memory: self.window.low_memory,
                     window: self.window.window.unwrap_or(WindowSize::Auto),
@@ -98,6 +108,48 @@ impl Run {
             self.use_account(&account, opened);
         }
         Ok(ExitCode::from(ended?.code() as u8))
+    }
+
+    /// Becomes the program where a note says that its profile gains nothing; returns otherwise. A profile that is named has no note, and with
+    /// an account the prefetch is what is asked for.
+    fn leave_profile_alone(&self) -> ahead::Result<()> {
+        if self.profile.is_some() || self.account.is_some() || self.messages.is_some() {
+            return Ok(());
+        }
+        let Some(verdict) = note::for_command(&self.command) else { return Ok(()) };
+        if self.verbose || verdict.asks_for_a_recording() {
+            messages::print(&self.why_left_alone(verdict));
+        }
+        Err(Command { argv: self.command.clone(), ..Command::default() }.replace_process().into())
+    }
+
+    fn why_left_alone(&self, verdict: Verdict) -> String {
+        let why = match verdict {
+            Verdict::NoWaits { waits_us, cost_us } => {
+                let (waits, cost) = (time(waits_us), time(cost_us));
+                return format!(
+                    "runs without prefetching: the program waits for its disks for {waits}, a prefetch costs {cost}"
+                );
+            }
+            Verdict::Slower { ahead_us, cold_us } => {
+                let (ahead, cold) = (time(ahead_us), time(cold_us));
+                return format!(
+                    "runs without prefetching: ahead compare measured {ahead} with the profile, {cold} cold"
+                );
+            }
+            Verdict::Wasted { wasted_bytes, issued_bytes } => {
+                format!(
+                    "{} of {} that it brought were not used, and nothing was gained",
+                    size(wasted_bytes),
+                    size(issued_bytes)
+                )
+            }
+            Verdict::Stale { stale_bytes, used_bytes } => {
+                format!("{} of its {} are of files that have changed since", size(stale_bytes), size(used_bytes))
+            }
+        };
+        let again = MissingProfile { command: &self.command, file: None, until: None }.recording();
+        format!("runs without prefetching: the profile is of no use: {why}; record again: {again}")
     }
 
     /// Writes the account to a descriptor, and prints its line.

@@ -3,6 +3,7 @@
 use crate::missing::MissingProfile;
 use crate::root::RootArgument;
 use crate::{list, output};
+use ahead::lists::{self, Problem};
 use ahead::store;
 use ahead_model::sorting;
 use ahead_profile::{File, Profile};
@@ -13,7 +14,7 @@ use ahead_report::text::printable;
 use ahead_sys::root::Root;
 use anyhow::bail;
 use clap::{ArgGroup, Args, ValueEnum};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -198,59 +199,16 @@ fn is_standard_output(path: &Path) -> bool {
     fs::metadata(path).ok().zip(fs::metadata("/dev/stdout").ok()).is_some_and(|(page, stdout)| same(page, stdout))
 }
 
-/// Compares a recorded file with the file at its path now, without opening that and without following a symbolic link out of the root.
+/// The state of a recorded file: what `ahead check` finds at its path now.
 fn state(file: &File, root: &Root) -> State {
     if file.deleted {
         return State::Deleted;
     }
-    let handle = match root.handle(Path::new(OsStr::from_bytes(&file.path))) {
-        Ok(handle) => handle,
-        Err(error) => return state_of_error(&error),
-    };
-    let now = handle.identity();
-    if handle.is_regular_file() && file.is_recorded(now.size_bytes, now.mtime_ns, now.inode) {
-        State::Current
-    } else {
-        State::Changed
-    }
-}
-
-fn state_of_error(error: &ahead_sys::Error) -> State {
-    // EPERM 1, EACCES 13. Every other error (no such file, a link or a file among the directories) means that the file is missing.
-    match error.raw_os_error() {
-        Some(1 | 13) => State::Unknown,
-        _ => State::Missing,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn file_without_permission_is_unknown_and_not_missing() {
-        let with = |number| ahead_sys::Error::io("open", std::io::Error::from_raw_os_error(number));
-        assert_eq!(state_of_error(&with(13)), State::Unknown);
-        assert_eq!(state_of_error(&with(1)), State::Unknown);
-        assert_eq!(state_of_error(&with(2)), State::Missing);
-    }
-
-    #[test]
-    fn symbolic_link_in_place_of_a_recorded_file_is_stale() {
-        let directory = tempfile::tempdir().unwrap();
-        let home = std::fs::canonicalize(directory.path()).unwrap();
-        std::fs::create_dir(home.join("directory")).unwrap();
-        std::fs::write(home.join("directory/real"), b"").unwrap();
-        std::os::unix::fs::symlink("directory/real", home.join("link")).unwrap();
-        std::os::unix::fs::symlink("directory", home.join("elsewhere")).unwrap();
-        let file = |name: &str| File { path: home.join(name).as_os_str().as_bytes().to_vec(), ..File::default() };
-        let now = std::fs::metadata(home.join("directory/real")).unwrap();
-        let state = |file: &File| super::state(file, &Root::default());
-        let as_it_is = |name: &str| File { mtime_ns: now.mtime() * 1_000_000_000 + now.mtime_nsec(), ..file(name) };
-        assert_eq!(state(&as_it_is("directory/real")), State::Current);
-        assert_eq!(state(&file("directory/real")), State::Changed);
-        assert_eq!(state(&as_it_is("elsewhere/real")), State::Missing);
-        assert!(state(&as_it_is("link")).is_stale());
-        assert_eq!(state(&File { deleted: true, ..file("link") }), State::Deleted);
+    match lists::compare(file, root).1 {
+        // A run prefetches a replaced file, too: it has the recorded size and time.
+        None | Some(Problem::Replaced) => State::Current,
+        Some(Problem::Missing) => State::Missing,
+        Some(Problem::Unknown) => State::Unknown,
+        Some(_) => State::Changed,
     }
 }

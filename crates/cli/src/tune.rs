@@ -6,7 +6,6 @@ use crate::{exit, messages, programs, restore};
 use ahead_model::quantity::{parse_rate, parse_size, parse_time};
 use ahead_process::Signals;
 use ahead_report::table::Screen;
-use ahead_sys::machine;
 use ahead_tune::{Checked, Restored, Set, Store, System, Target, all, find};
 use ahead_undo::machine_lock::MachineLock;
 use clap::{ArgGroup, Args};
@@ -190,7 +189,7 @@ impl Tune {
     /// values must not be measured, nor kept as earlier values. From then on signals are collected: none interrupts a change.
     fn lock_machine(&self) -> anyhow::Result<Option<MachineLock>> {
         // A user who may not lock may not set a window either; setting one reports that.
-        Ok(machine::is_root().then(|| ahead::wait_for_machine(&Signals::take()?, &messages::print)).transpose()?)
+        Ok(ahead::wait_for_machine_as_root(&Signals::take()?, &messages::print)?)
     }
 
     fn check(&self, store: &Store, targets: &[Target]) -> anyhow::Result<ExitCode> {

@@ -15,7 +15,6 @@
 //! Requests are served in the order of their submission; the I/O scheduler above may reorder them. A rotating disk
 //! serves one request at a time, and a flash disk one in each channel. A cloud volume serves up to its maximum of
 //! outstanding requests.
-//! requests.
 //!
 //! This crate must never read a clock, sleep, log, do I/O, or panic on an untrusted model. The same model, requests and times
 //! give the same result on every machine.
@@ -60,6 +59,6 @@ pub use cloud::Cloud;
 pub use device::{Device, MAX_CAPACITY_BYTES, time_for};
 pub use flash::Flash;
 pub use hdd::Hdd;
-pub use least::{LeastSet, LeastTimes};
+pub use least::least_ns;
 pub use model::Model;
 pub use request::{Op, Request, Served};

@@ -90,7 +90,10 @@ impl Client {
                 Error::Kernel(ahead_sys::Error::needs_root(format!("querying the disk {}", self.name)))
             }
             ErrorKind::ConnectionRefused | ErrorKind::NotFound | ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe => {
-                Error::Daemon(format!("the daemon of the disk {} has ended; clean up with: ahead restore", self.name))
+                Error::Daemon(format!(
+                    "the daemon of the disk {} has ended; clean up with: sudo ahead restore",
+                    self.name
+                ))
             }
             ErrorKind::WouldBlock | ErrorKind::TimedOut => {
                 Error::Daemon(format!("the daemon of the disk {} does not answer", self.name))

@@ -47,6 +47,25 @@ pub fn detach(disk: &DiskInfo) -> Result<()> {
     Detaching { disk, file, sequence, signals }.run()
 }
 
+/// Detaches several disks. Returns those that are detached, and the first error. The others are still detached after an error, but not after a
+/// signal.
+pub fn detach_all(disks: &[DiskInfo]) -> (Vec<&DiskInfo>, Option<Error>) {
+    let (mut detached, mut failed) = (Vec::new(), None);
+    for disk in disks {
+        match detach(disk) {
+            Ok(()) => detached.push(disk),
+            Err(error) => {
+                let is_signal = matches!(error, Error::StillAttached(_));
+                failed = failed.or(Some(error));
+                if is_signal {
+                    break;
+                }
+            }
+        }
+    }
+    (detached, failed)
+}
+
 /// A disk that is being detached.
 struct Detaching<'a> {
     disk: &'a DiskInfo,

@@ -23,9 +23,9 @@ pub mod teardown;
 
 pub use accuracy::{Floor, Punctuality};
 pub use client::Client;
-pub use detaching::detach;
+pub use detaching::{detach, detach_all};
 pub use error::{Error, Result};
 pub use model::ModelSource;
 pub use name::{default_name, is_valid_name};
 pub use protocol::{ByteRange, FaultChange, Faults, Lead, Read, Stat};
-pub use state::{DiskInfo, find, find_by_device, list};
+pub use state::{DiskInfo, find, find_by_device, find_or_only, list};

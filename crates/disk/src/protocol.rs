@@ -1,7 +1,9 @@
 //! The protocol of a disk's control socket: one JSON line as request, one JSON line as answer.
 
 use crate::{Error, Result};
+use ahead_model::quantity::parse_size;
 use serde::{Deserialize, Serialize};
+use std::str::FromStr;
 
 /// Maximum length of a line: [`READS_KEPT`] reads fit, and thousands of failing ranges. Unit: bytes.
 pub const LINE_MAX_BYTES: u64 = 1 << 20;
@@ -94,6 +96,26 @@ impl ByteRange {
             && other.length_bytes > 0
             && self.offset_bytes < end(other)
             && other.offset_bytes < end(self)
+    }
+}
+
+impl FromStr for ByteRange {
+    type Err = String;
+
+    /// `START+LENGTH` or `START-END`, in bytes or with K, M, G, T.
+    fn from_str(text: &str) -> std::result::Result<ByteRange, String> {
+        let error = || format!("{text:?} is not a range; write START+LENGTH or START-END, as in 1M+64K");
+        let range = if let Some((start, length)) = text.split_once('+') {
+            ByteRange { offset_bytes: parse_size(start)?, length_bytes: parse_size(length)? }
+        } else {
+            let (start, end) = text.split_once('-').ok_or_else(error)?;
+            let offset_bytes = parse_size(start)?;
+            ByteRange { offset_bytes, length_bytes: parse_size(end)?.checked_sub(offset_bytes).ok_or_else(error)? }
+        };
+        if range.length_bytes == 0 || range.offset_bytes.checked_add(range.length_bytes).is_none() {
+            return Err(error());
+        }
+        Ok(range)
     }
 }
 
@@ -272,6 +294,15 @@ mod tests {
         assert!(!range(0, 10).overlaps(range(10, 1)));
         assert!(!range(5, 0).overlaps(range(0, 10)));
         assert!(range(u64::MAX - 1, u64::MAX).overlaps(range(u64::MAX - 1, 1)));
+    }
+
+    #[test]
+    fn ranges_are_lengths_or_ends() {
+        assert_eq!("1M+64K".parse(), Ok(range(1 << 20, 64 << 10)));
+        assert_eq!("4096-8192".parse(), Ok(range(4096, 4096)));
+        for bad in ["", "5", "8-4", "0+0", "+5", "16777215T+16777215T", "a-b"] {
+            assert!(bad.parse::<ByteRange>().is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -167,6 +167,19 @@ pub fn find(text: &str) -> Result<DiskInfo> {
     found.cloned().ok_or_else(|| Error::Unknown(text.into()))
 }
 
+/// The disk with this name, image, device or mount point; without one, the only disk.
+pub fn find_or_only(text: Option<&str>) -> Result<DiskInfo> {
+    if let Some(text) = text {
+        return find(text);
+    }
+    let mut disks = list()?;
+    match disks.len() {
+        1 => Ok(disks.remove(0)),
+        0 => Err(Error::Invalid("there is no emulated disk".into())),
+        count => Err(Error::Invalid(format!("there are {count} emulated disks: name one of `ahead disk list`"))),
+    }
+}
+
 /// The running disk with this device number.
 pub fn find_by_device(device: DeviceNumber) -> Option<DiskInfo> {
     list().ok()?.into_iter().find(|disk| disk.device_number == device && disk.is_alive())

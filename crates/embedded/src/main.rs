@@ -15,7 +15,7 @@ mod arguments;
 mod input;
 
 use ahead::lists::List;
-use ahead::prefetch::{Options, Resolved, account_lines, reserve_descriptors, resolve};
+use ahead::prefetch::{Options, account_lines, reserve_descriptors, resolve};
 use ahead::{Account, Profile, Replay};
 use ahead_sys::descriptors;
 use ahead_sys::root::Root;
@@ -74,13 +74,14 @@ fn replay_profile(profile: Profile, options: Options) -> ahead::Result<Account> 
 /// Looks up the files of a list in one thread, and prefetches them in one thread afterwards.
 fn replay_list(list: List, options: Options, began: Instant) -> ahead::Result<Account> {
     reserve_descriptors(list.files().len());
-    let Resolved { profile, left_out } = resolve(list, &options, || false)?;
+    let mut resolved = resolve(list, &options, || false)?;
+    let profile = std::mem::take(&mut resolved.profile);
     let mut account = match profile.files.is_empty() {
         // Nothing is left to read; the thread of the lookups may wait for a device, and another one would be the third.
         true => Account { submitted_us: began.elapsed().as_micros() as u64, ..Account::default() },
         false => Replay::new(profile).options(options).start()?.finish(),
     };
-    account.add_skipped(left_out);
+    account.add_left_out(resolved.left_out, resolved.holes_bytes);
     Ok(account)
 }
 

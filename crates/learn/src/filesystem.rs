@@ -20,8 +20,20 @@ pub struct Stat {
     pub modified: Option<SystemTime>,
     /// Time of creation, where the file system reports it.
     pub created: Option<SystemTime>,
+    /// Type and permission bits.
+    pub mode: u32,
+}
+
+/// The type in the mode of a file.
+pub(crate) const S_IFMT: u32 = 0o170_000;
+/// A regular file.
+pub(crate) const S_IFREG: u32 = 0o100_000;
+
+impl Stat {
     /// Whether it is a regular file.
-    pub is_file: bool,
+    pub fn is_file(&self) -> bool {
+        self.mode & S_IFMT == S_IFREG
+    }
 }
 
 /// The names of some inodes in one directory, each the first that was found.

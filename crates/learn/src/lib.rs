@@ -32,7 +32,7 @@ mod timeline;
 
 pub use extents::split_by_position;
 pub use filesystem::{FileSystem, Names, Stat};
-pub use first_start::created_files;
+pub use first_start::written_files;
 pub use memory_limit::{MemoryLimit, memory_limit_bytes};
 pub use observation::{
     Access, AccessKind, Counters, ExecSeen, FileSeen, LookupSeen, Observation, ThreadChange, ThreadSeen,

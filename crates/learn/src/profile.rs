@@ -1,7 +1,7 @@
 //! Converts an observation to a profile.
 
 use crate::extents::{CountedKinds, Touch, extents, split_by_position, used};
-use crate::filesystem::{FileSystem, Stat};
+use crate::filesystem::{FileSystem, S_IFMT, S_IFREG, Stat};
 use crate::lookups::{lookups, whole_path};
 use crate::observation::{AccessKind, ExecIndex, ExecSeen, FileSeen, Observation};
 use crate::resolve::{CLOCK_TICK, Resolver, as_path};
@@ -36,8 +36,6 @@ pub struct LeftOut {
     pub unkept_lookups: u64,
 }
 
-const S_IFMT: u32 = 0o170_000;
-const S_IFREG: u32 = 0o100_000;
 const S_IFBLK: u32 = 0o060_000;
 pub(crate) const S_IFLNK: u32 = 0o120_000;
 
@@ -301,7 +299,7 @@ fn program_of(
 ) -> Option<PathBytes> {
     let base = if exec.name.starts_with(b"/") { exec.root } else { exec.directory };
     let named = resolver.directory(base).and_then(|base| whole_path(filesystem, &base, &exec.name));
-    let named = named.filter(|path| filesystem.stat(as_path(path)).is_some_and(|stat| stat.is_file));
+    let named = named.filter(|path| filesystem.stat(as_path(path)).is_some_and(|stat| stat.is_file()));
     named.or_else(|| resolver.place(observed.files.get(&exec.file)?).map(|place| place.path))
 }
 

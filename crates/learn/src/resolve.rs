@@ -150,6 +150,13 @@ impl<'a> Resolver<'a> {
         Some(Place { path, fs_type: mount.fs_type.clone(), stat: Some(stat) })
     }
 
+    /// The file that has the path of this one now, if it is another one: this one was replaced.
+    pub(crate) fn successor(&self, file: &FileSeen) -> Option<(Vec<u8>, Stat)> {
+        let (_, path) = places(self.own, file.device, &file.path).next().filter(|_| !file.incomplete)?;
+        let stat = self.filesystem.lstat(as_path(&path))?;
+        (!self.is_same(file, &path, &stat)).then_some((path, stat))
+    }
+
     /// The same inode under another name in the same directory, as after an atomic replacement.
     fn renamed(&self, file: &FileSeen, place: &Place) -> Option<Place> {
         if file.incomplete {
@@ -170,7 +177,7 @@ impl<'a> Resolver<'a> {
             return false;
         }
         let is_older = now.created.is_some_and(|created| created + CLOCK_TICK < self.began);
-        if is_older || !now.is_file {
+        if is_older || !now.is_file() {
             return true;
         }
         // Created in this run, or the time of creation is unknown: the number may have been reused.

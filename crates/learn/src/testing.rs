@@ -33,7 +33,7 @@ impl TableFileSystem {
             mtime_ns: 7,
             modified: Some(long_ago()),
             created: Some(long_ago()),
-            is_file: true,
+            mode: 0o100_644,
         };
         let files = files.iter().map(|(path, inode, size)| (PathBuf::from(path), stat(*inode, *size))).collect();
         TableFileSystem { files, ..TableFileSystem::default() }

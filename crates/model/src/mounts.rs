@@ -37,6 +37,35 @@ impl Mount {
         path.strip_prefix(point).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
     }
 
+    /// Whether a server on the network answers what is asked of it.
+    pub fn is_network(&self) -> bool {
+        let types = ["nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "afs", "lustre", "ocfs2", "gfs2", "orangefs"];
+        types.contains(&self.fs_type.as_str())
+    }
+
+    /// Whether a process answers what is asked of it (FUSE).
+    pub fn is_fuse(&self) -> bool {
+        let of_fuse = |rest: &str| rest.is_empty() || rest == "blk" || rest.starts_with('.');
+        self.fs_type.strip_prefix("fuse").is_some_and(of_fuse) || self.fs_type == "virtiofs"
+    }
+
+    /// The user who made a FUSE mount, and whose process answers; `u32::MAX`, which is no user, where the options do not name one. `None`:
+    /// another file system, or virtiofs, for which the hypervisor answers.
+    pub fn fuse_user(&self) -> Option<u32> {
+        if !self.is_fuse() || self.fs_type == "virtiofs" {
+            return None;
+        }
+        // The kernel writes this option behind those that may have a comma.
+        let user = self.super_options.rsplit(|byte| *byte == b',').find_map(|option| option.strip_prefix(b"user_id="));
+        Some(user.and_then(number).unwrap_or(u32::MAX))
+    }
+
+    /// Whether a server or another process answers, which may take minutes or never come. An automounter waits for the file system that it
+    /// mounts.
+    pub fn is_answered_by_others(&self) -> bool {
+        self.fs_type == "autofs" || self.is_network() || self.is_fuse()
+    }
+
     /// The layers of an overlay as they were given when it was mounted, the upper one first. None for other types.
     pub fn overlay_layers(&self) -> Vec<Vec<u8>> {
         if self.fs_type != "overlay" {
@@ -199,6 +228,23 @@ mod tests {
     fn a_btrfs_subvolume_has_its_root_and_the_superblocks_number() {
         let mount = one("40 1 0:43 /@/home /home rw - btrfs /dev/loop0 rw,subvolid=256,subvol=/@/home");
         assert_eq!((mount.device, mount.root.as_slice()), (DeviceNumber::new(0, 43), &b"/@/home"[..]));
+    }
+
+    #[test]
+    fn user_of_a_fuse_mount_is_in_the_options_of_its_superblock() {
+        let user = |fs_type: &str, options: &str| {
+            one(&format!("60 1 0:60 / /m rw,user_id=0 - {fs_type} user_id=0 {options}")).fuse_user()
+        };
+        let of_fuse = "rw,user_id=1000,group_id=0,default_permissions,allow_other";
+        for fs_type in ["fuse", "fuse.sshfs", "fuseblk"] {
+            assert_eq!(user(fs_type, of_fuse), Some(1000), "{fs_type}");
+        }
+        assert_eq!(user("fuse", "rw,user_id=0,group_id=0"), Some(0));
+        assert_eq!(user("fuse", r#"rw,context="a,user_id=0,b",user_id=1000,group_id=0"#), Some(1000));
+        for unknown in ["rw", "rw,user_id=", "rw,user_id=x", "rw,xuser_id=0", "rw,user_id=4294967296"] {
+            assert_eq!(user("fuse", unknown), Some(u32::MAX), "{unknown}");
+        }
+        assert_eq!((user("virtiofs", "rw"), user("ext4", of_fuse), user("fusectl", "rw")), (None, None, None));
     }
 
     #[test]

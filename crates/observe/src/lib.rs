@@ -13,6 +13,8 @@
 //! Beside that, for `ahead top` and `ahead steer`: the kernel's read-ahead state of every open file ([`StateQuery`]), and what it decides,
 //! how long readers wait and what is wasted ([`Counters`]).
 //!
+//! Where the kernel has no BPF for it, [`nobpf`] makes the same observation.
+//!
 //! `bpf/` is the kernel's half. `source` selects the programs for this kernel, `tracer` runs them, `collect` collects their
 //! events.
 //!
@@ -28,6 +30,7 @@ mod event;
 mod evictions;
 #[cfg(test)]
 mod layout;
+pub mod nobpf;
 mod objects;
 mod progress;
 mod source;

@@ -98,14 +98,7 @@ mod tests {
     use super::*;
 
     fn piece(file: usize, bytes: u64, first_use_us: u64) -> Piece {
-        Piece {
-            source: Source::File(file),
-            range: 0..bytes,
-            late: false,
-            first_use_us,
-            physical_bytes: None,
-            warm_use: None,
-        }
+        Piece { source: Source::File(file), range: 0..bytes, late: false, first_use_us, physical_bytes: None }
     }
 
     #[test]

@@ -131,7 +131,7 @@ mod tests {
 
     fn piece(range: Range<u64>, first_use_us: u64) -> Piece {
         let physical_bytes = Some(1000 + range.start);
-        Piece { source: Source::File(0), range, late: false, first_use_us, physical_bytes, warm_use: None }
+        Piece { source: Source::File(0), range, late: false, first_use_us, physical_bytes }
     }
 
     fn cut(pieces: &[Piece], size_bytes: u64) -> Vec<(Range<u64>, u64)> {

@@ -42,11 +42,6 @@ impl Bridging {
     /// No gap is read: each costs memory.
     pub const NONE: Bridging = Bridging { max_gap_bytes: 0, max_share: 0.0, request_bytes: None };
 
-    /// Gaps up to this are read, up to this share of all bytes.
-    pub fn limited(max_gap_bytes: u64, max_share: f64) -> Bridging {
-        Bridging { max_gap_bytes, max_share, request_bytes: None }
-    }
-
     /// The rules for these pieces, which are in order of source and place.
     pub fn of(device: &DeviceDescription, pieces: &[Piece]) -> Bridging {
         if device.seeks() {
@@ -128,14 +123,7 @@ mod tests {
         let piece = |index: u64| {
             let start = index * (pages + gap_pages) * 4096;
             let range = start..start + pages * 4096;
-            Piece {
-                source: Source::File(0),
-                range,
-                late: false,
-                first_use_us: index,
-                physical_bytes: None,
-                warm_use: None,
-            }
+            Piece { source: Source::File(0), range, late: false, first_use_us: index, physical_bytes: None }
         };
         (0..count).map(piece).collect()
     }

@@ -54,7 +54,6 @@ pub fn gather(profile: &Profile, mut lookups: Vec<LookUp>) -> (Vec<InodeRange>, 
         path: Path::Inodes(index),
         inode: range.numbers.start,
         first_use_us: range.first_use_us,
-        warm_use_us: None,
     }));
     (ranges, lookups)
 }
@@ -131,12 +130,7 @@ mod tests {
         let lookups: Vec<Lookup> = recorded.into_iter().enumerate().map(lookup).collect();
         let planned = lookups.iter().enumerate();
         let planned = planned
-            .map(|(index, l)| LookUp {
-                path: Path::Lookup(index),
-                inode: l.inode,
-                first_use_us: l.first_use_us,
-                warm_use_us: None,
-            })
+            .map(|(index, l)| LookUp { path: Path::Lookup(index), inode: l.inode, first_use_us: l.first_use_us })
             .collect();
         let (ranges, left) = gather(&Profile { lookups, ..Profile::default() }, planned);
         (ranges, left.into_iter().map(|lookup| lookup.path).collect())

@@ -26,31 +26,24 @@
 
 pub mod blocks;
 mod bridging;
-mod candidates;
-pub mod causality;
 pub mod current_devices;
 pub mod cut;
-mod event;
 pub mod from_recording;
 pub mod inodes;
 mod orders;
 mod pace;
 pub mod pacing;
 mod samples;
-mod script;
-mod search;
-mod simulator;
 mod spans;
 #[cfg(test)]
 mod tests;
 pub mod window;
+pub mod worth;
 
 use ahead_model::DeviceDescription;
-use ahead_profile::{Extent, Profile, WarmUse};
+use ahead_profile::{Extent, Profile};
 use bridging::Bridging;
 use orders::{Sorted, WINDOW_US, by_first_use, by_position, equal_borders};
-pub use script::Program;
-pub use search::{Choice, ChosenOrder, Planned, plan_for};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -84,8 +77,6 @@ pub struct Piece {
     pub first_use_us: u64,
     /// Where it lies on the disk, if that is known.
     pub physical_bytes: Option<u64>,
-    /// Its first use on the program's own timeline; `None`: unknown.
-    pub warm_use: Option<WarmUse>,
 }
 
 impl Piece {
@@ -147,8 +138,6 @@ pub struct LookUp {
     pub inode: u64,
     /// When it was first looked up, microseconds since exec.
     pub first_use_us: u64,
-    /// The same with everything cached; `None`: unknown.
-    pub warm_use_us: Option<u64>,
 }
 
 /// Where the path is in the profile, or which range of inodes stands for several paths.
@@ -207,9 +196,6 @@ pub struct Plan {
     pub usual_steps: usize,
     /// Number of steps after which the program should start.
     pub head_start_steps: usize,
-    /// Maximum device time of the requests that wait in the queue of the disk, microseconds; `None`: that of the device
-    /// ([`pacing::Pacing`]).
-    pub queue_us: Option<f64>,
     /// Used bytes in the steps.
     pub planned_bytes: u64,
     /// Used bytes left out because of the budget.
@@ -268,8 +254,7 @@ fn disjoint(
         }
         let physical_bytes = extent.physical_bytes.map(|at| at.saturating_add(start - aligned));
         let late = is_late(extent);
-        let Extent { first_use_us, warm_use, .. } = *extent;
-        found.push(Piece { source, range: start..end, late, first_use_us, physical_bytes, warm_use });
+        found.push(Piece { source, range: start..end, late, first_use_us: extent.first_use_us, physical_bytes });
         // The file may end within a page. No other piece follows on that page.
         end_so_far = end.next_multiple_of(page_bytes);
     }

@@ -9,7 +9,7 @@ use ahead_model::DeviceDescription;
 /// of a network volume, five of a solid-state disk.
 const LEAD_US: f64 = 500.0;
 
-/// The pieces of a device in both orders that plans need, so that each candidate is made without sorting them again.
+/// The pieces of a device in both orders that plans need, so that plans with different windows are made without sorting them again.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sorted {
     /// In the order of source and place.

@@ -119,7 +119,6 @@ mod tests {
                 late: false,
                 first_use_us: index,
                 physical_bytes,
-                warm_use: None,
             }
         };
         (0..1000).map(piece).collect()
@@ -197,7 +196,7 @@ mod tests {
         let piece = |index: u64| {
             let at = index * 37 % 1000 * 4096;
             let (range, physical_bytes) = (at..at + 4096, Some((1 << 30) + at));
-            Piece { source: Source::File(0), range, late: false, first_use_us: index, physical_bytes, warm_use: None }
+            Piece { source: Source::File(0), range, late: false, first_use_us: index, physical_bytes }
         };
         let plan = plan((0..1000).map(piece).collect(), Vec::new(), &DeviceDescription::ROTATING, None, u64::MAX);
         assert_eq!((plan.steps.len(), plan.head_start_steps), (1, 1));

@@ -16,7 +16,7 @@ const BACKGROUND_WORKERS: usize = 2;
 /// Maximum device time in the queue in the order of first use, microseconds: the longest wait of a page that is not in the
 /// plan. Measured on a modelled network volume and a modelled solid-state disk: from 4 to 16 ms nothing
 /// changes; without a limit, `git status` on the volume took a fifth longer, because a few late requests waited for 60 ms.
-pub(crate) const QUEUE_US: f64 = 8000.0;
+const QUEUE_US: f64 = 8000.0;
 
 /// The same on a rotating disk in the background, microseconds: two requests with an average access each, one in service and one
 /// waiting, so that the disk is never idle.

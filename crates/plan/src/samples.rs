@@ -71,7 +71,7 @@ mod tests {
         let piece = |index: u64| {
             let source = if index < 4 { Source::Metadata(index as usize) } else { File(index as usize) };
             let physical_bytes = Some((index + 1) * apart);
-            Piece { source, range: 0..8192, late: false, first_use_us: 40 - index, physical_bytes, warm_use: None }
+            Piece { source, range: 0..8192, late: false, first_use_us: 40 - index, physical_bytes }
         };
         plan((0..40).map(piece).collect(), Vec::new(), device, None, u64::MAX)
     }

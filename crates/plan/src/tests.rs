@@ -46,7 +46,6 @@ pub(crate) fn lookups_of(profile: &Profile) -> Vec<LookUp> {
         path: Path::Lookup(index),
         inode: l.inode,
         first_use_us: l.first_use_us,
-        warm_use_us: l.warm_use_us,
     };
     profile.lookups.iter().enumerate().map(lookup).collect()
 }
@@ -244,14 +243,7 @@ proptest! {
 }
 
 fn piece(start: u64, end: u64, first_use_us: u64) -> Piece {
-    Piece {
-        source: Source::File(0),
-        range: start..end,
-        late: false,
-        first_use_us,
-        physical_bytes: Some(start),
-        warm_use: None,
-    }
+    Piece { source: Source::File(0), range: start..end, late: false, first_use_us, physical_bytes: Some(start) }
 }
 
 #[test]

@@ -28,6 +28,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -131,12 +133,28 @@ impl Command {
     /// [`ExecError::NotFound`].
     pub fn check_found(&self) -> std::result::Result<(), ExecError> {
         let Some(program) = self.argv.first() else { return Ok(()) };
-        let candidates = c_strings(&Environment::of(self.user.as_ref()).candidates(program))?;
-        let exists = |path: &CString| std::fs::metadata(std::ffi::OsStr::from_bytes(path.as_bytes())).is_ok();
+        c_strings(std::slice::from_ref(program))?;
         // A path that another user alone may search counts as found: starting the program decides.
-        match candidates.iter().any(exists) {
-            true => Ok(()),
-            false => Err(ExecError::NotFound(program.to_string_lossy().into_owned())),
+        match self.program_path() {
+            Some(_) => Ok(()),
+            None => Err(ExecError::NotFound(program.to_string_lossy().into_owned())),
+        }
+    }
+
+    /// The path at which the program is, as a shell finds it. `None`: there is none, or it cannot be reached.
+    pub fn program_path(&self) -> Option<PathBuf> {
+        let candidates = Environment::of(self.user.as_ref()).candidates(self.argv.first()?);
+        candidates.into_iter().map(PathBuf::from).find(|path| path.metadata().is_ok())
+    }
+
+    /// Becomes the program, with the streams of this process and as its user. Returns only if that fails.
+    pub fn replace_process(&self) -> ExecError {
+        let Some((program, arguments)) = self.argv.split_first() else { return ExecError::NotFound(String::new()) };
+        let name = program.to_string_lossy().into_owned();
+        let error = std::process::Command::new(program).args(arguments).exec();
+        match error.kind() {
+            io::ErrorKind::NotFound => ExecError::NotFound(name),
+            _ => ExecError::CannotExecute(name, error),
         }
     }
 }

@@ -90,6 +90,44 @@ impl AsFd for Signals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// Regression: a user's open(2) of a file that was checked for writers ended the program: the signal of the broken lease, SIGIO, was taken
+    /// for a stop.
+    #[test]
+    fn open_during_a_check_for_writers_is_no_signal() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        std::fs::write(&path, "x").unwrap();
+        let done = AtomicBool::new(false);
+        let check = |signals: &Signals| {
+            let reader = std::fs::File::open(&path).unwrap();
+            let (mut free, mut busy) = (0, 0);
+            let until = Instant::now() + Duration::from_secs(5);
+            while (free < 1000 || busy < 20) && Instant::now() < until {
+                match ahead_sys::ext4::has_writers(reader.as_fd()).unwrap() {
+                    true => busy += 1,
+                    false => free += 1,
+                }
+                assert_eq!(signals.poll(), None);
+            }
+            assert!(free > 0, "no check was between two opens");
+        };
+        std::thread::scope(|scope| {
+            // The signals of a lease go to the process: each of its threads blocks those that are collected.
+            let opener = |_: &Signals| {
+                while !done.load(Ordering::Relaxed) {
+                    drop(std::fs::File::options().write(true).open(&path).unwrap());
+                    std::thread::yield_now();
+                }
+            };
+            let opening = scope.spawn(move || opener(&Signals::take().unwrap()));
+            let checked = scope.spawn(|| check(&Signals::take().unwrap())).join();
+            done.store(true, Ordering::Relaxed);
+            opening.join().unwrap();
+            checked.unwrap();
+        });
+    }
 
     /// Regression: only SIGKILL could end a report to a pipe that no process read.
     #[test]

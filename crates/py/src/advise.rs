@@ -1,10 +1,12 @@
 //! `ahead.advise`: read-ahead for mapped memory, such as `mmap.mmap` and `numpy.memmap`.
 
+#![allow(unsafe_code)]
+
 use crate::arguments::{self, stride_of, unknown_name};
 use crate::counters;
-use crate::errors::os_error;
+use crate::errors::{check_memory, os_error};
 use crate::lock::Exclusive;
-use ahead_advise::{Advised, Behaviour, Counters, advise_raw};
+use ahead_read::advise::{Advised, Behaviour, Counters, advise_raw};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -14,7 +16,7 @@ use pyo3::types::{PyDict, PyTuple};
 ///
 /// buffer: any object with contiguous memory: mmap.mmap, numpy.memmap, a memoryview of one.
 /// behaviour: "normal", "sequential", "random", "willneed", "dontneed", "backward" or "stride".
-/// pages: size of the groups of pages that are read ahead; 0: adapts to the program's waits.
+/// pages: size of the groups of pages that are read ahead, at most 16384; 0: adapts to the program's waits.
 /// stride: distance between accesses in bytes, for behaviour="stride".
 ///
 /// Until then the object is in use: mmap.close() raises BufferError. The kernel's read-ahead for the mapping is off and comes back at the end.
@@ -24,6 +26,7 @@ use pyo3::types::{PyDict, PyTuple};
 #[pyfunction]
 #[pyo3(signature = (buffer, behaviour="sequential", pages=0, *, stride=None))]
 pub fn advise(buffer: &Bound<'_, PyAny>, behaviour: &str, pages: i64, stride: Option<i64>) -> PyResult<PyAdvised> {
+    check_memory()?;
     let py = buffer.py();
     let behaviour = behaviour_of(behaviour, stride)?;
     let pages = usize::try_from(pages).map_err(|_| PyValueError::new_err("pages: must not be negative"))?;
@@ -92,12 +95,7 @@ impl PyAdvised {
 
     /// Ends the read-ahead and releases the object.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let mut state = self.state.enter(py)?;
-        let counters = state.counters();
-        if let State::Open(advised, memory) = std::mem::replace(&mut *state, State::Closed(counters)) {
-            py.detach(|| drop(advised));
-            memory.release(py);
-        }
+        self.state.enter(py)?.end(py);
         Ok(())
     }
 
@@ -115,9 +113,34 @@ impl PyAdvised {
     fn __exit__(&self, py: Python<'_>, _error: &Bound<'_, PyTuple>) -> PyResult<()> {
         self.close(py)
     }
+
+    /// The buffer's owner may refer to this object. One that is in use just now counts as referenced from outside.
+    fn __traverse__(&self, visit: pyo3::PyVisit<'_>) -> Result<(), pyo3::PyTraverseError> {
+        // SAFETY: the collector traverses with the GIL; the token is only used to look at a pointer, and no count of references changes.
+        let py = unsafe { Python::assume_attached() };
+        match self.state.try_enter().as_deref() {
+            Some(State::Open(_, memory)) => visit.call(memory.obj(py).map(Bound::as_unbound)),
+            _ => Ok(()),
+        }
+    }
+
+    fn __clear__(&self, py: Python<'_>) {
+        if let Some(mut state) = self.state.try_enter() {
+            state.end(py);
+        }
+    }
 }
 
 impl State {
+    /// Ends the read-ahead, and then releases the memory.
+    fn end(&mut self, py: Python<'_>) {
+        let counters = self.counters();
+        if let State::Open(advised, memory) = std::mem::replace(self, State::Closed(counters)) {
+            py.detach(|| drop(advised));
+            memory.release(py);
+        }
+    }
+
     fn counters(&self) -> Counters {
         match self {
             State::Open(advised, _) => advised.counters(),

@@ -1,7 +1,7 @@
 //! What the program passes: sizes, budgets, patterns.
 
 use ahead_model::quantity::parse_size;
-use ahead_stream::{Budget, Pattern};
+use ahead_read::stream::{Budget, Pattern};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt, PyString};

@@ -13,7 +13,7 @@ macro_rules! dictionary {
 }
 
 /// Those of a `Reader`.
-pub fn of_reader<'py>(py: Python<'py>, counters: &ahead_stream::Counters) -> PyResult<Bound<'py, PyDict>> {
+pub fn of_reader<'py>(py: Python<'py>, counters: &ahead_read::stream::Counters) -> PyResult<Bound<'py, PyDict>> {
     dictionary!(
         py,
         counters,
@@ -31,7 +31,10 @@ pub fn of_reader<'py>(py: Python<'py>, counters: &ahead_stream::Counters) -> PyR
 }
 
 /// Those of a `Prefetcher`.
-pub fn of_prefetcher<'py>(py: Python<'py>, counters: &ahead_prefetcher::Counters) -> PyResult<Bound<'py, PyDict>> {
+pub fn of_prefetcher<'py>(
+    py: Python<'py>,
+    counters: &ahead_read::prefetcher::Counters,
+) -> PyResult<Bound<'py, PyDict>> {
     dictionary!(
         py,
         counters,
@@ -47,6 +50,6 @@ pub fn of_prefetcher<'py>(py: Python<'py>, counters: &ahead_prefetcher::Counters
 }
 
 /// Those of an `Advised`.
-pub fn of_advised<'py>(py: Python<'py>, counters: &ahead_advise::Counters) -> PyResult<Bound<'py, PyDict>> {
+pub fn of_advised<'py>(py: Python<'py>, counters: &ahead_read::advise::Counters) -> PyResult<Bound<'py, PyDict>> {
     dictionary!(py, counters, groups, cached_groups, requested_bytes, retried, waits, waited_us, looks, distance_bytes,)
 }

@@ -10,7 +10,7 @@
 
 use crate::errors::unsupported;
 use crate::space::Space;
-use ahead_stream::{Counters, Reader, ReaderOptions};
+use ahead_read::stream::{Counters, Reader, ReaderOptions};
 use pyo3::prelude::*;
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Seek, SeekFrom};
@@ -173,6 +173,8 @@ impl OpenFile {
     pub fn refill(&mut self) -> io::Result<bool> {
         let mut buffer = std::mem::take(&mut self.buffer);
         self.consumed = 0;
+        buffer.clear();
+        buffer.try_reserve(self.refill_bytes)?;
         buffer.resize(self.refill_bytes, 0);
         let read = self.read_source(&mut buffer);
         buffer.truncate(*read.as_ref().unwrap_or(&0));

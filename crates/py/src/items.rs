@@ -8,9 +8,13 @@
 //! Elements are taken before the program gets them. An exception is therefore kept with the element, or behind the last one, and raised when
 //! the program gets there. Only an exception that ends the program, such as `KeyboardInterrupt`, is raised at once.
 
+#![allow(unsafe_code)]
+
 use crate::arguments::type_name;
-use ahead_prefetcher::Item;
-use pyo3::exceptions::{PyException, PyTypeError, PyValueError};
+use crate::space::append;
+use ahead_read::prefetcher::Item;
+use pyo3::exceptions::{PyBaseException, PyException, PyTypeError, PyValueError};
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyString, PyTuple};
@@ -22,8 +26,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// What the program gets for one element.
 pub struct Entry {
-    /// The element, or the exception in its place.
-    pub outcome: PyResult<Py<PyAny>>,
+    /// The element, or the exception in its place: an object, which the garbage collector can visit.
+    pub outcome: Result<Py<PyAny>, Py<PyBaseException>>,
     /// What is read ahead for it; the prefetcher takes it.
     pub item: Cell<Option<Item>>,
 }
@@ -34,7 +38,26 @@ pub struct Shared {
     iterator: Mutex<Option<Py<PyAny>>>,
     resolve: Option<Py<PyAny>>,
     /// An exception that is raised before all entries.
-    urgent: Mutex<Option<PyErr>>,
+    urgent: Mutex<Option<Py<PyBaseException>>>,
+}
+
+impl Entry {
+    /// What the program gets.
+    pub fn into_outcome(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.outcome.map_err(|exception| raised(py, exception))
+    }
+
+    /// Shows the element, or the exception, to the garbage collector.
+    pub fn traverse(&self, visit: &pyo3::PyVisit<'_>) -> Result<(), pyo3::PyTraverseError> {
+        match &self.outcome {
+            Ok(element) => visit.call(element),
+            Err(exception) => visit.call(exception),
+        }
+    }
+}
+
+fn raised(py: Python<'_>, exception: Py<PyBaseException>) -> PyErr {
+    PyErr::from_value(exception.into_bound(py).into_any())
 }
 
 impl Shared {
@@ -44,8 +67,9 @@ impl Shared {
     }
 
     /// The exception that is to be raised now.
-    pub fn take_urgent(&self) -> Option<PyErr> {
-        self.urgent.lock().unwrap_or_else(PoisonError::into_inner).take()
+    pub fn take_urgent(&self, py: Python<'_>) -> Option<PyErr> {
+        let urgent = self.urgent.lock().unwrap_or_else(PoisonError::into_inner).take();
+        urgent.map(|exception| raised(py, exception))
     }
 
     /// Leaves out elements, fewer if there are not as many.
@@ -68,6 +92,9 @@ impl Shared {
     pub fn traverse(&self, visit: &pyo3::PyVisit<'_>) -> Result<(), pyo3::PyTraverseError> {
         if let Ok(iterator) = self.iterator.try_lock() {
             visit.call(&*iterator)?;
+        }
+        if let Ok(urgent) = self.urgent.try_lock() {
+            visit.call(&*urgent)?;
         }
         visit.call(&self.resolve)
     }
@@ -102,11 +129,11 @@ impl Shared {
         Some(match item {
             Ok(item) => Entry { outcome: Ok(element.clone().unbind()), item: Cell::new(item) },
             Err(error) if error.is_instance_of::<PyException>(py) => {
-                Entry { outcome: Err(error), item: Cell::new(None) }
+                Entry { outcome: Err(error.into_value(py)), item: Cell::new(None) }
             }
             Err(error) => {
                 // The element itself is not lost.
-                self.raise_now(error);
+                self.raise_now(py, error);
                 Entry { outcome: Ok(element.clone().unbind()), item: Cell::new(None) }
             }
         })
@@ -116,9 +143,9 @@ impl Shared {
     fn failed(&self, py: Python<'_>, error: PyErr) -> Option<Entry> {
         self.close();
         if error.is_instance_of::<PyException>(py) {
-            return Some(Entry { outcome: Err(error), item: Cell::new(None) });
+            return Some(Entry { outcome: Err(error.into_value(py)), item: Cell::new(None) });
         }
-        self.raise_now(error);
+        self.raise_now(py, error);
         None
     }
 
@@ -126,8 +153,8 @@ impl Shared {
         self.urgent.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    fn raise_now(&self, error: PyErr) {
-        self.urgent.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+    fn raise_now(&self, py: Python<'_>, error: PyErr) {
+        self.urgent.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| error.into_value(py));
     }
 }
 
@@ -191,8 +218,18 @@ pub fn path_of(object: &Bound<'_, PyAny>) -> PyResult<Option<PathBuf>> {
 }
 
 fn plain_path_of(object: &Bound<'_, PyAny>) -> PyResult<Option<PathBuf>> {
-    if object.is_instance_of::<PyString>() {
-        return Ok(Some(object.extract::<OsString>()?.into()));
-    }
-    Ok(object.cast::<PyBytes>().ok().map(|bytes| OsString::from_vec(bytes.as_bytes().to_vec()).into()))
+    let encoded = match object.cast::<PyString>() {
+        // SAFETY: the function returns a new object, or null with an exception.
+        Ok(text) => unsafe {
+            let bytes = ffi::PyUnicode_EncodeFSDefault(text.as_ptr());
+            Bound::from_owned_ptr_or_err(object.py(), bytes)?.cast_into::<PyBytes>()?
+        },
+        Err(_) => match object.cast::<PyBytes>() {
+            Ok(bytes) => bytes.clone(),
+            Err(_) => return Ok(None),
+        },
+    };
+    let mut path = Vec::new();
+    append(&mut path, encoded.as_bytes())?;
+    Ok(Some(OsString::from_vec(path).into()))
 }

@@ -8,12 +8,19 @@
 //!     Rust      ahead_stream         ahead_prefetcher      ahead_advise
 //! ```
 //!
+//! Memory that cannot be allocated is a `MemoryError`: what has the length of the program's data is allocated by functions that can fail, and small
+//! things have a reserve ([`ahead_sys::reserve`]).
+//!
 //! Calls that may block run without the GIL. The state of each object is behind a lock ([`lock`]) that is never waited for with the GIL, so
 //! objects may be shared by threads. All threads of the library are below these crates and never take the GIL.
 //!
 //! The package `ahead` itself is `python/ahead`; this module is `ahead._ahead`. One wheel is valid for Python 3.11 and newer (abi3).
 
 #![allow(unsafe_code)]
+
+/// Small allocations do not fail: the standard library ends the process if one does.
+#[global_allocator]
+static ALLOCATOR: ahead_sys::reserve::Reserve = ahead_sys::reserve::Reserve;
 
 mod advise;
 mod arguments;

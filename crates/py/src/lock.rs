@@ -6,57 +6,99 @@
 //!     held by this thread          RuntimeError: a signal handler, or the program's iterator, uses the object that it is called from
 //!     held at fork, in the child   RuntimeError: the thread that would release it exists only in the parent
 //! ```
+//!
+//! The lock is the name of its holder: one atomic number is taken, named and released at once, so a fork at any moment leaves the child either a
+//! free lock or the name of a thread that it does not have. A lock of the standard library with a name beside it is held without a name for a
+//! moment, and a child that is forked then waits permanently.
+
+#![allow(unsafe_code)]
 
 use ahead_sys::fork_count::fork_count;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use pyo3::sync::MutexExt;
+use rustix::io::Errno;
+use rustix::thread::futex;
+use std::cell::UnsafeCell;
+use std::num::NonZeroU32;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// No thread.
 const FREE: u64 = 0;
 
 /// A value that one thread at a time may use.
 pub struct Exclusive<T> {
-    value: Mutex<T>,
+    value: UnsafeCell<T>,
     /// The thread that uses it, or [`FREE`].
     holder: AtomicU64,
+    /// Threads that wait, or are about to. In a forked child perhaps more than there are, which costs a system call for each release.
+    waiters: AtomicU32,
+    /// Grows with each release while other threads wait; they sleep until it changes.
+    releases: AtomicU32,
 }
+
+// SAFETY: the value is reached only through a guard, and `holder` lets one guard exist at a time.
+unsafe impl<T: Send> Sync for Exclusive<T> {}
 
 /// The value, until it is dropped.
 pub struct Guard<'a, T> {
-    value: MutexGuard<'a, T>,
-    holder: &'a AtomicU64,
+    lock: &'a Exclusive<T>,
 }
 
-impl<T> Exclusive<T> {
+impl<T: Send> Exclusive<T> {
     /// A value that no thread uses.
     pub fn new(value: T) -> Exclusive<T> {
-        Exclusive { value: Mutex::new(value), holder: AtomicU64::new(FREE) }
+        Exclusive {
+            value: UnsafeCell::new(value),
+            holder: AtomicU64::new(FREE),
+            waiters: AtomicU32::new(0),
+            releases: AtomicU32::new(0),
+        }
     }
 
-    /// Takes the value. Waits without the GIL while another thread uses it.
+    /// Takes the value. Waits without the GIL while another thread uses it; handlers of signals run meanwhile.
     ///
-    /// Errors: `RuntimeError` if it can never become free.
+    /// Errors: `RuntimeError` if it can never become free; the exception of a signal handler.
     pub fn enter<'a>(&'a self, py: Python<'_>) -> PyResult<Guard<'a, T>> {
-        let this_thread = this_thread();
-        let value = match self.value.try_lock() {
-            Ok(value) => value,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                self.refuse_endless_wait(this_thread)?;
-                self.value.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner)
+        if let Some(guard) = self.try_enter() {
+            return Ok(guard);
+        }
+        loop {
+            self.refuse_endless_wait()?;
+            // Taken without the GIL: a thread that holds the GIL between two short uses would otherwise always be first.
+            if let Some(guard) = py.detach(|| self.wait()) {
+                return Ok(guard);
+            }
+            py.check_signals()?;
+        }
+    }
+
+    /// Takes the value if no thread uses it.
+    pub fn try_enter(&self) -> Option<Guard<'_, T>> {
+        self.holder.compare_exchange(FREE, this_thread(), Ordering::SeqCst, Ordering::Relaxed).ok()?;
+        Some(Guard { lock: self })
+    }
+
+    /// Takes the value when it was released. `None`: a signal has arrived before.
+    fn wait(&self) -> Option<Guard<'_, T>> {
+        self.waiters.fetch_add(1, Ordering::SeqCst);
+        let taken = loop {
+            let seen = self.releases.load(Ordering::SeqCst);
+            if let Some(guard) = self.try_enter() {
+                break Some(guard);
+            }
+            // Returns at once if the number has changed since.
+            if futex::wait(&self.releases, futex::Flags::PRIVATE, seen, None) == Err(Errno::INTR) {
+                break None;
             }
         };
-        self.holder.store(this_thread, Ordering::Relaxed);
-        Ok(Guard { value, holder: &self.holder })
+        self.waiters.fetch_sub(1, Ordering::SeqCst);
+        taken
     }
 
-    fn refuse_endless_wait(&self, this_thread: u64) -> PyResult<()> {
+    fn refuse_endless_wait(&self) -> PyResult<()> {
         let holder = self.holder.load(Ordering::Relaxed);
-        if holder == this_thread {
+        if holder == this_thread() {
             return Err(PyRuntimeError::new_err("reentrant call: this thread is using the object already"));
         }
         if holder != FREE && holder >> 32 != u64::from(fork_count()) {
@@ -72,27 +114,34 @@ impl<T> Deref for Guard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        &self.value
+        // SAFETY: this guard is the only one, and lends the value as it is borrowed itself.
+        unsafe { &*self.lock.value.get() }
     }
 }
 
 impl<T> DerefMut for Guard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        &mut self.value
+        // SAFETY: as above.
+        unsafe { &mut *self.lock.value.get() }
     }
 }
 
 impl<T> Drop for Guard<'_, T> {
     fn drop(&mut self) {
-        self.holder.store(FREE, Ordering::Relaxed);
+        self.lock.holder.store(FREE, Ordering::SeqCst);
+        if self.lock.waiters.load(Ordering::SeqCst) > 0 {
+            self.lock.releases.fetch_add(1, Ordering::SeqCst);
+            // All of them: the one that is woken may have to raise the exception of a signal handler instead.
+            let _ = futex::wake(&self.lock.releases, futex::Flags::PRIVATE, i32::MAX as u32);
+        }
     }
 }
 
-/// A number for this thread that no other thread of this process, and no thread of its parents, has: fork count and a running number.
+/// A number for this thread that no other thread of this process, and no thread of its parents, has: fork count and a running number, not 0.
 fn this_thread() -> u64 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     thread_local! {
-        static NUMBER: u32 = NEXT.fetch_add(1, Ordering::Relaxed);
+        static NUMBER: NonZeroU32 = NonZeroU32::new(NEXT.fetch_add(1, Ordering::Relaxed)).unwrap_or(NonZeroU32::MAX);
     }
-    u64::from(fork_count()) << 32 | u64::from(NUMBER.with(|number| *number))
+    u64::from(fork_count()) << 32 | u64::from(NUMBER.with(|number| number.get()))
 }

@@ -4,9 +4,10 @@
 
 use crate::arguments::{self, wrong_type};
 use crate::counters;
+use crate::errors::check_memory;
 use crate::items::{Elements, Entry, Shared};
 use crate::lock::Exclusive;
-use ahead_prefetcher::{Counters, PrefetcherOptions, Window};
+use ahead_read::prefetcher::{Counters, PrefetcherOptions, Window};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
@@ -60,7 +61,7 @@ enum State {
 }
 
 struct Running {
-    prefetcher: ahead_prefetcher::Prefetcher<Entry>,
+    prefetcher: ahead_read::prefetcher::Prefetcher<Entry>,
     /// Taken from the prefetcher when an urgent exception was raised, and delivered next.
     kept: Option<Entry>,
 }
@@ -78,6 +79,7 @@ impl Prefetcher {
         threads: i64,
         resolve: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Prefetcher> {
+        check_memory()?;
         if let Some(path) = crate::items::path_of(items)? {
             let message = format!("items: expected an iterable of paths, got the single path {path:?}");
             return Err(PyTypeError::new_err(message));
@@ -116,7 +118,7 @@ impl Prefetcher {
         if let State::New(options) = &*state {
             let elements = Elements { shared: self.shared.clone() };
             let item_of = |entry: &Entry| entry.item.take();
-            let prefetcher = ahead_prefetcher::Prefetcher::of_keys(elements, item_of, options.clone());
+            let prefetcher = ahead_read::prefetcher::Prefetcher::of_keys(elements, item_of, options.clone());
             *state = State::Running(Box::new(Running { prefetcher, kept: None }));
         }
         let State::Running(running) = &mut *state else {
@@ -126,13 +128,13 @@ impl Prefetcher {
             py.detach(|| running.prefetcher.wait());
         }
         let entry = running.kept.take().or_else(|| running.prefetcher.next());
-        if let Some(error) = self.shared.take_urgent() {
+        if let Some(error) = self.shared.take_urgent(py) {
             running.kept = entry;
             return Err(error);
         }
         let Some(entry) = entry else { return Ok(None) };
         self.delivered.fetch_add(1, Ordering::Relaxed);
-        entry.outcome.map(Some)
+        entry.into_outcome(py).map(Some)
     }
 
     /// The length of the iterable, if it has one: the number of all items, not of the rest.
@@ -152,11 +154,10 @@ impl Prefetcher {
 
     /// Stops the reading ahead. The iteration cannot go on.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let mut state = self.state.enter(py)?;
-        let counters = state.counters();
-        let before = std::mem::replace(&mut *state, State::Closed(counters));
-        // Its threads may have to finish a request first.
-        py.detach(|| drop(before));
+        let before = self.state.enter(py)?.end();
+        // The lock is released first: the end of an element runs code of the program. It ends with the GIL: without, the interpreter's other
+        // threads would find a list of references to drop, behind a lock that a forked child could not take.
+        drop(before);
         self.shared.close();
         Ok(())
     }
@@ -209,18 +210,36 @@ impl Prefetcher {
         Ok(format!("<ahead.Prefetcher over {}>", arguments::type_name(self.arguments.items.bind(py))))
     }
 
+    /// One that is in use just now counts as referenced from outside.
     fn __traverse__(&self, visit: pyo3::PyVisit<'_>) -> Result<(), pyo3::PyTraverseError> {
-        visit.call(&self.arguments.items)?;
-        visit.call(&self.arguments.resolve)?;
-        self.shared.traverse(&visit)
+        let Arguments { items, window, budget, resolve, .. } = &self.arguments;
+        visit.call(items)?;
+        for argument in [window, budget, resolve] {
+            visit.call(argument)?;
+        }
+        self.shared.traverse(&visit)?;
+        match self.state.try_enter().as_deref() {
+            Some(State::Running(running)) => {
+                running.prefetcher.pulled().chain(&running.kept).try_for_each(|entry| entry.traverse(&visit))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn __clear__(&self) {
+        let before = self.state.try_enter().map(|mut state| state.end());
+        drop(before);
         self.shared.close();
     }
 }
 
 impl State {
+    /// Closes it, and returns what it was.
+    fn end(&mut self) -> State {
+        let counters = self.counters();
+        std::mem::replace(self, State::Closed(counters))
+    }
+
     fn counters(&self) -> Counters {
         match self {
             State::New(_) => Counters::default(),

@@ -2,15 +2,16 @@
 
 use crate::arguments;
 use crate::counters;
-use crate::errors::os_error;
+use crate::errors::{check_memory, os_error};
 use crate::file::{OpenFile, target, uninterrupted};
 use crate::lock::{Exclusive, Guard};
-use crate::space::{Space, new_bytes};
-use ahead_stream::{Counters, ReaderOptions};
+use crate::space::{Space, append, copied, new_bytes, reserve};
+use ahead_read::stream::{Counters, ReaderOptions};
+use ahead_sys::reserve::LONGEST_PATH_BYTES;
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -30,7 +31,9 @@ const FIRST_PART_BYTES: usize = 64 << 10;
 /// budget: memory that the read-ahead may hold: an ahead.Budget, bytes or "16M"; None: the 64 MiB of the process, shared.
 /// pattern: "sequential", "backward", "random" or "stride"; None: found from the reads.
 /// stride: distance between the beginnings of reads in bytes, for pattern="stride".
-/// direct: direct I/O, which keeps the file out of the page cache.
+/// direct: direct I/O, which keeps the file out of the page cache. What was read ahead is dropped when the file was changed since (its size, mtime
+///     or ctime is another one); not seen are direct writes that are under way meanwhile, and changes by other machines before the file system
+///     shows them.
 ///
 /// Raises OSError with errno and filename.
 #[pyfunction]
@@ -42,6 +45,7 @@ pub fn open(
     stride: Option<i64>,
     direct: bool,
 ) -> PyResult<Reader> {
+    check_memory()?;
     let py = path.py();
     let name = path.clone().unbind();
     let path =
@@ -64,6 +68,9 @@ fn open_file(path: &Path) -> io::Result<File> {
     use rustix::fs::{Mode, OFlags};
     if path.as_os_str().as_bytes().contains(&0) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "path: embedded null byte"));
+    }
+    if path.as_os_str().len() > LONGEST_PATH_BYTES {
+        return Err(rustix::io::Errno::NAMETOOLONG.into());
     }
     Ok(File::from(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?))
 }
@@ -109,7 +116,7 @@ impl Reader {
     /// `read(n)`: at most `size` bytes, fewer only at the end.
     fn read_exactly<'py>(&self, py: Python<'py>, file: &mut OpenFile, size: usize) -> PyResult<Bound<'py, PyBytes>> {
         if size <= file.available().len() {
-            let bytes = PyBytes::new(py, &file.available()[..size]);
+            let bytes = copied(py, &file.available()[..size])?;
             file.consume(size);
             return Ok(bytes);
         }
@@ -126,18 +133,21 @@ impl Reader {
         if is_short || expected == limit || self.is_at_end(py, file)? {
             return Ok(first);
         }
-        let mut all = first.as_bytes().to_vec();
+        let mut all = Vec::new();
+        append(&mut all, first.as_bytes())?;
+        drop(first);
         let mut part_bytes = FIRST_PART_BYTES;
         loop {
             let start = all.len();
             let wanted = part_bytes.min(limit - start);
+            reserve(&mut all, wanted)?;
             all.resize(start + wanted, 0);
             let mut space = Space::new(&mut all[start..]);
             self.named(py, file.fill(py, &mut space)?)?;
             let filled = space.filled();
             all.truncate(start + filled);
             if filled < wanted || all.len() == limit {
-                return Ok(PyBytes::new(py, &all));
+                return copied(py, &all);
             }
             part_bytes *= 2;
         }
@@ -168,22 +178,22 @@ impl Reader {
             let is_complete = end.is_some() || before.len() + part.len() == limit;
             let bytes = part.len();
             if is_complete && before.is_empty() {
-                let line = PyBytes::new(py, part);
+                let line = copied(py, part)?;
                 file.consume(bytes);
                 return Ok(line);
             }
-            before.extend_from_slice(part);
+            append(&mut before, part)?;
             file.consume(bytes);
             if is_complete {
-                return Ok(PyBytes::new(py, &before));
+                return copied(py, &before);
             }
             match uninterrupted(py, || file.refill())? {
                 Ok(true) => {}
-                Ok(false) => return Ok(PyBytes::new(py, &before)),
+                Ok(false) => return copied(py, &before),
                 Err(error) if before.is_empty() => return Err(self.error(py, &error)),
                 Err(error) => {
                     file.delay(error);
-                    return Ok(PyBytes::new(py, &before));
+                    return copied(py, &before);
                 }
             }
         }
@@ -252,7 +262,7 @@ impl Reader {
         if file.available().is_empty() {
             self.named(py, uninterrupted(py, || file.refill())?)?;
         }
-        Ok(PyBytes::new(py, file.available()))
+        copied(py, file.available())
     }
 
     /// Reads a line with its end, or its first size bytes. Empty: the file ends.
@@ -264,10 +274,10 @@ impl Reader {
 
     /// Reads the lines up to the end of the file, or until they have hint bytes.
     #[pyo3(signature = (hint=Some(-1), /), text_signature = "($self, hint=-1, /)")]
-    fn readlines<'py>(&self, py: Python<'py>, hint: Option<isize>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+    fn readlines<'py>(&self, py: Python<'py>, hint: Option<isize>) -> PyResult<Bound<'py, PyList>> {
         // As in Python's io, 0 is no limit here.
         let hint = limit(hint.filter(|hint| *hint != 0));
-        let mut lines = Vec::new();
+        let lines = PyList::empty(py);
         let mut bytes = 0;
         while bytes < hint {
             let line = self.readline(py, None)?;
@@ -275,7 +285,7 @@ impl Reader {
                 break;
             }
             bytes += line.as_bytes().len();
-            lines.push(line);
+            lines.append(line)?;
         }
         Ok(lines)
     }
@@ -384,6 +394,11 @@ impl Reader {
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         Ok(format!("<ahead.Reader name={}>", self.name.bind(py).repr()?))
+    }
+
+    /// A path object of the program may refer to this reader. Its own members break the cycle, so there is nothing to clear here.
+    fn __traverse__(&self, visit: pyo3::PyVisit<'_>) -> Result<(), pyo3::PyTraverseError> {
+        visit.call(&self.name)
     }
 }
 

@@ -10,6 +10,7 @@
 
 #![allow(unsafe_code)]
 
+use pyo3::exceptions::PyMemoryError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -75,7 +76,7 @@ pub fn new_bytes<'py>(
     length: usize,
     fill: impl FnOnce(&mut Space<'_>) -> PyResult<()>,
 ) -> PyResult<Bound<'py, PyBytes>> {
-    let size = ffi::Py_ssize_t::try_from(length).map_err(|_| pyo3::exceptions::PyMemoryError::new_err(()))?;
+    let size = ffi::Py_ssize_t::try_from(length).map_err(|_| PyMemoryError::new_err(()))?;
     // SAFETY: the function returns a new object, or null with an exception. A null pointer leaves the content undefined.
     let object = unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyBytes_FromStringAndSize(std::ptr::null(), size))? };
     let bytes = object.cast_into::<PyBytes>()?;
@@ -94,5 +95,32 @@ pub fn new_bytes<'py>(
     if filled == length {
         return Ok(bytes);
     }
-    Ok(PyBytes::new(py, &bytes.as_bytes()[..filled]))
+    copied(py, &bytes.as_bytes()[..filled])
+}
+
+/// A new `bytes` object.
+///
+/// Errors: `MemoryError`.
+pub fn copied<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    // SAFETY: the function copies `bytes.len()` bytes, at most isize::MAX, and returns a new object, or null with an exception.
+    unsafe {
+        let object = ffi::PyBytes_FromStringAndSize(bytes.as_ptr().cast(), bytes.len() as ffi::Py_ssize_t);
+        Ok(Bound::from_owned_ptr_or_err(py, object)?.cast_into::<PyBytes>()?)
+    }
+}
+
+/// Room for more elements.
+///
+/// Errors: `MemoryError`, as from Python's own files. A collection that grows by itself would end the process.
+pub fn reserve<T>(vec: &mut Vec<T>, more: usize) -> PyResult<()> {
+    vec.try_reserve(more).map_err(|_| PyMemoryError::new_err(()))
+}
+
+/// Appends bytes.
+///
+/// Errors: `MemoryError`.
+pub fn append(vec: &mut Vec<u8>, bytes: &[u8]) -> PyResult<()> {
+    reserve(vec, bytes.len())?;
+    vec.extend_from_slice(bytes);
+    Ok(())
 }

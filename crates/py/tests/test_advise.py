@@ -75,6 +75,20 @@ def test_end_of_the_with_block_and_deletion_end_the_advice(big):
         memory.close()
 
 
+def test_mapping_that_refers_to_its_advice_is_collected(big):
+    class Map(mmap.mmap):
+        pass
+
+    with open(big, "rb") as file:
+        memory = Map(file.fileno(), 0, access=mmap.ACCESS_READ)
+    memory.advised = ahead.advise(memory, "sequential")
+    memory.view = ahead.advise(memoryview(memory), "sequential")
+    alive = weakref.ref(memory)
+    del memory
+    gc.collect()
+    assert alive() is None
+
+
 def test_object_lives_as_long_as_its_advice(big):
     numpy = pytest.importorskip("numpy", reason="needs NumPy")
     array = numpy.memmap(big, dtype="u1", mode="r")

@@ -338,6 +338,39 @@ def test_garbage_collector_frees_cycles(files):
         assert alive() is None, has_begun
 
 
+@pytest.mark.parametrize("taken", [0, 1, 5, 20])
+def test_items_that_refer_to_the_prefetcher_are_collected(files, taken):
+    class Name(str):
+        pass
+
+    # All are pulled by the first next(): only the prefetcher refers to those that were not taken.
+    names = [Name(path) for path in files[:20]]
+    paths = ahead.Prefetcher(iter(list(names)))
+    for name in names:
+        name.paths = paths
+    for _ in range(taken):
+        next(paths)
+    alive = [weakref.ref(name) for name in names]
+    del names, name, paths
+    gc.collect()
+    assert not any(name() for name in alive)
+
+
+def test_exception_that_refers_to_the_prefetcher_is_collected(files):
+    class Owner:
+        def refuse(self, item):
+            raise ValueError(self.paths)
+
+    owner = Owner()
+    owner.paths = ahead.Prefetcher(files[:20], resolve=owner.refuse)
+    with pytest.raises(ValueError):
+        next(owner.paths)
+    alive = weakref.ref(owner)
+    del owner
+    gc.collect()
+    assert alive() is None
+
+
 def test_items_are_released_with_the_prefetcher(files):
     class Name(str):
         pass

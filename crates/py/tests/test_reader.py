@@ -259,6 +259,81 @@ def test_fork_during_a_read_of_another_thread_is_an_error_in_the_child(tmp_path)
     thread.join()
 
 
+def test_fork_after_a_waiting_thread_has_taken_the_reader_does_not_hang_the_child(tmp_path):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    reader, writer = open_fifo(fifo)
+    is_next = threading.Event()
+
+    def wait_for_main():
+        wait_until_blocked(threading.main_thread())
+        is_next.set()
+        reader.tell()
+
+    def write_to_main():
+        is_next.wait()
+        while not is_blocked(waiting, in_calls=FUTEX):
+            pass
+        os.write(writer, b"x" * 10)
+
+    waiting = threading.Thread(target=wait_for_main)
+    writing = threading.Thread(target=write_to_main)
+    # The waiting thread takes the reader as soon as it is free, and then needs the interpreter, which this thread keeps until the fork.
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1000)
+    waiting.start()
+    writing.start()
+    reader.read(10)
+    until = time.monotonic() + 0.1
+    while time.monotonic() < until:
+        pass
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        try:
+            reader.tell()
+        except RuntimeError:
+            pass
+        os._exit(0)
+    sys.setswitchinterval(interval)
+    assert os.waitpid(child, 0)[1] == 0
+    waiting.join()
+    writing.join()
+    os.close(writer)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "ahead.open('/dev/zero').readline()",
+        "ahead.open('/dev/zero').readlines()",
+        "ahead.open('/dev/zero').read()",
+        "next(ahead.open('/dev/zero'))",
+        "ahead.open(huge).read()",
+        "ahead.open(huge).readline()",
+        "ahead.open(huge).read(1 << 35)",
+        "ahead.open(huge, direct=True).read()",
+        "ahead.open('x' * (100 << 20))",
+    ],
+)
+def test_more_than_there_is_memory_for_is_a_memory_error(call, tmp_path):
+    program = """if True:
+        import ahead, errno, resource, sys
+        huge = sys.argv[1]
+        with open(huge, "wb") as file:
+            file.truncate(1 << 40)
+        used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + (200 << 20), resource.getrlimit(resource.RLIMIT_AS)[1]))
+        try:
+            CALL
+        except (MemoryError, OSError) as error:
+            sys.exit(not isinstance(error, MemoryError) and error.errno != errno.ENAMETOOLONG)
+        sys.exit("no error")
+    """
+    program = program.replace("CALL", call)
+    assert subprocess.run([sys.executable, "-c", program, tmp_path / "huge"]).returncode == 0
+
+
 def open_fifo(fifo):
     """A reader of the FIFO, and the descriptor of its writer."""
     opened = []
@@ -276,10 +351,15 @@ def wait_until_blocked(thread):
         time.sleep(0)
 
 
-def is_blocked(thread):
-    """Whether the thread sleeps in read(2): number 0 on x86-64, 63 on aarch64 and riscv64."""
+# Numbers of read(2) and futex(2) on x86-64, and on aarch64 and riscv64.
+READ = (b"0", b"63")
+FUTEX = (b"202", b"98")
+
+
+def is_blocked(thread, in_calls=READ):
+    """Whether the thread sleeps in one of these system calls."""
     with open(f"/proc/self/task/{thread.native_id}/syscall", "rb") as file:
-        return file.read().split()[0] in (b"0", b"63")
+        return file.read().split()[0] in in_calls
 
 
 def test_gil_is_released_while_a_read_blocks(tmp_path):
@@ -361,6 +441,19 @@ def test_deleted_reader_closes_its_file(big):
     gc.collect()
     assert alive() is None
     assert ctypes.CDLL(None).fcntl(descriptor, 1) == -1
+
+
+def test_reader_that_its_path_refers_to_is_collected(big):
+    class Path:
+        def __fspath__(self):
+            return str(big)
+
+    path = Path()
+    path.reader = ahead.open(path)
+    alive = weakref.ref(path)
+    del path
+    gc.collect()
+    assert alive() is None
 
 
 def test_path_like_objects_are_paths(big, content):

@@ -124,8 +124,11 @@ impl Page {
         self.push(format_args!("</tr></thead>\n<tbody>"));
         for row in table.rows() {
             let cells = row.iter().zip(table.columns());
-            let cells: String =
-                cells.map(|(cell, (_, kind))| format!("<td{}>{}</td>", class(*kind), escape(cell))).collect();
+            let cells = cells.map(|(cell, (name, kind))| {
+                // The name is shown beside the cell where the page is narrow.
+                format!("<td data-column=\"{}\"{}>{}</td>", escape(name), class(*kind), escape(cell))
+            });
+            let cells: String = cells.collect();
             self.push(format_args!("<tr>{cells}</tr>"));
         }
         self.push(format_args!("</tbody>\n</table></div>"))
@@ -181,7 +184,19 @@ mod tests {
         let html = page.render();
         assert!(!html.contains("<script"), "{html}");
         assert!(!html.contains("\"&\u{1b}") && !html.contains(['\u{1b}', '\u{202e}']));
-        assert_eq!(html.matches("&lt;script&gt;").count(), 17);
+        assert_eq!(html.matches("&lt;script&gt;").count(), 18);
+    }
+
+    /// Regression: a narrow page cut off a table with many columns.
+    #[test]
+    fn each_cell_has_the_name_of_its_column_for_narrow_pages() {
+        let mut table = Table::new([("policy", Kind::Text), ("a & b", Kind::Number)]);
+        table.row(["none", "7"]);
+        let mut page = Page::new("t");
+        page.table(&table);
+        let html = page.render();
+        assert!(html.contains("<td data-column=\"policy\">none</td>"), "{html}");
+        assert!(html.contains("<td data-column=\"a &amp; b\" class=\"number\">7</td>"), "{html}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use ahead_cli::messages;
 use ahead_model::quantity::{parse_size_with_unit, parse_time};
 use ahead_process::Signals;
 use ahead_report::text::one_line;
-use ahead_steer::{Engine, LogEntry, LoggedAct, MetricsPlace, Rules, RulesError, Settings};
+use ahead_steer::{Engine, Helpers, LogEntry, LoggedAct, MetricsPlace, Rules, RulesError, Settings};
 use clap::Args;
 use lines::Lines;
 use sd_notify::NotifyState;
@@ -60,8 +60,9 @@ impl Steer {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let settings = self.settings()?;
-        // Before any thread: they inherit the mask.
+        // Before any thread: they inherit the mask, and a process with threads cannot fork a copy of itself that works.
         let signals = Signals::take()?;
+        let helpers = (!self.dry_run).then(Helpers::start).transpose()?;
         let is_json = self.json;
         let mut lines = Lines::start(std::io::stdout());
         let mut log = |entry: &LogEntry| match is_json {
@@ -70,7 +71,7 @@ impl Steer {
             false if is_excluded(entry) => {}
             false => lines.put(one_line(&entry.to_string())),
         };
-        let mut engine = Engine::new(settings, &mut log)?;
+        let mut engine = Engine::new(settings, helpers, &mut log)?;
         self.announce(&engine.sources());
         // Without a service manager there is no socket, and nothing is sent.
         let _ = sd_notify::notify(&[NotifyState::Ready]);

@@ -1,4 +1,4 @@
-//! Sets the window of one open file of another process.
+//! Sets the window of one open file of another process: the part of a helper (`helpers.rs`).
 //!
 //! ```text
 //!     note of the disk's setting ─▶ take the descriptor ─▶ same open file? expected window, no advice? ─▶ window ─▶ close
@@ -22,9 +22,9 @@ pub(crate) fn take(process: &OtherProcess, number: u32) -> std::result::Result<O
     process.take_descriptor(number).map_err(not_taken)
 }
 
-/// The process of a target.
+/// The thread of a target, whose descriptors are taken.
 pub(crate) fn process_of(target: &Target) -> std::result::Result<OtherProcess, NotDone> {
-    OtherProcess::open(target.pid).map_err(not_taken)
+    OtherProcess::of_thread(target.pid, target.tid).map_err(not_taken)
 }
 
 fn not_taken(error: Error) -> NotDone {
@@ -111,9 +111,10 @@ mod tests {
 
     #[test]
     fn missing_processes_and_descriptors_are_gone() {
-        let nowhere = Target { pid: (1 << 22) + 1, ..Target::default() };
+        let nowhere = Target { pid: (1 << 22) + 1, tid: (1 << 22) + 1, ..Target::default() };
         assert_eq!(process_of(&nowhere).unwrap_err(), NotDone::Gone);
-        let own = process_of(&Target { pid: std::process::id(), ..Target::default() }).unwrap();
+        let pid = std::process::id();
+        let own = process_of(&Target { pid, tid: pid, ..Target::default() }).unwrap();
         assert_eq!(take(&own, 1 << 20).unwrap_err(), NotDone::Gone);
     }
 }

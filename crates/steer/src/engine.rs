@@ -10,6 +10,7 @@
 
 use crate::counts::Counts;
 use crate::error::{Error, Result};
+use crate::helpers::Helpers;
 use crate::kernel::Kernel;
 use crate::log::{LogEntry, LoggedAct, Outcome};
 use crate::metrics::{Publisher, Snapshot};
@@ -66,11 +67,11 @@ pub struct Engine<'a> {
 }
 
 impl<'a> Engine<'a> {
-    /// Loads the observer, and starts the guardian of this process. Nothing is changed yet. A setting that a killed process has left is put
+    /// Loads the observer, and starts the guardian of this process. `helpers`: `None` changes nothing, as `dry_run` does. Nothing is changed yet. A setting that a killed process has left is put
     /// back.
     ///
     /// Errors: [`Error::Busy`]: another process steers; missing privileges or features; the place of the metrics cannot be used.
-    pub fn new(settings: Settings, log: &'a mut dyn FnMut(&LogEntry)) -> Result<Engine<'a>> {
+    pub fn new(settings: Settings, helpers: Option<Helpers>, log: &'a mut dyn FnMut(&LogEntry)) -> Result<Engine<'a>> {
         let lock = MachineLock::try_acquire_steering()?.ok_or(Error::Busy)?;
         if !settings.dry_run {
             permissions::check()?;
@@ -96,7 +97,7 @@ impl<'a> Engine<'a> {
         }
         let events = counters.events()?;
         let published = Published::new(&counters)?;
-        let kernel = Kernel::new(counters, StateQuery::new()?, !settings.dry_run);
+        let kernel = Kernel::new(counters, StateQuery::new()?, helpers.filter(|_| !settings.dry_run));
         let steerer =
             Steerer::new(&Steering::new(&Default::default()), limited(&settings, &settings.rules), settings.dry_run);
         let (latency, began, cpu_before) = (Times::default(), Instant::now(), cpu());
@@ -277,7 +278,7 @@ impl<'a> Engine<'a> {
             expired_fetches: fetcher.expired(),
             has_pressure: self.kernel.has_pressure(),
             latency: self.latency.clone(),
-            fetch_latency: fetcher.latency(),
+            fetch_latency: self.kernel.fetch_latency(),
             held: self.kernel.held(),
             exposed: self.kernel.exposed().clone(),
         }

@@ -6,17 +6,16 @@
 //!                     └────────────────────────────────── own descriptors are closed after a second without use
 //! ```
 //!
-//! Everything that may wait for a disk or a daemon is done here: opening a file, requesting pages, closing. Our own descriptor is another open
-//! file of the same inode: what it requests fills the page cache for every reader. A descriptor taken from a process never enters a queue.
+//! Everything that may wait for a disk is done here: opening a file, requesting pages, closing. Our own descriptor is another open file of the same
+//! inode: what it requests fills the page cache for every reader. It is opened only if the process's descriptor leads to the file of the decision:
+//! its numbers are compared before.
 
-mod closers;
 mod lane;
 
 use crate::times::Times;
 use crate::world::{NotDone, Target};
 use ahead_model::DeviceNumber;
-pub(crate) use closers::Closer;
-use closers::Closers;
+pub(crate) use lane::pieces;
 use lane::{Lane, Source, Work};
 use rustc_hash::FxHashMap;
 use std::io;
@@ -46,8 +45,6 @@ struct Report {
     failures: Mutex<Vec<(u64, NotDone)>>,
     /// Time from a decision to the end of its requests.
     latency: Mutex<Times>,
-    /// Time for which a taken descriptor was held until a worker closed it.
-    held: Mutex<Times>,
 }
 
 impl Report {
@@ -70,8 +67,6 @@ pub(crate) struct Fetcher {
     /// Longest time from a decision to its requests.
     expires: Duration,
     lanes: FxHashMap<DeviceNumber, Arc<Lane>>,
-    /// For devices where a close may wait.
-    closers: FxHashMap<DeviceNumber, Arc<Closers>>,
     /// The device of each open file with fetches.
     devices: FxHashMap<u64, DeviceNumber>,
     report: Arc<Report>,
@@ -91,8 +86,8 @@ impl Default for Fetcher {
 impl Fetcher {
     /// `expires`: a request that waited longer is dropped.
     fn new(expires: Duration) -> Fetcher {
-        let (lanes, closers, devices) = Default::default();
-        Fetcher { expires, lanes, closers, devices, report: Arc::default() }
+        let (lanes, devices) = Default::default();
+        Fetcher { expires, lanes, devices, report: Arc::default() }
     }
 
     /// Requests pages of a file; returns at once. `piece_pages`: the kernel cuts a larger request.
@@ -103,27 +98,12 @@ impl Fetcher {
         piece_pages: u64,
         decided_ns: u64,
     ) -> Result<(), NotDone> {
-        let source = match (target.descriptor, target.mapping) {
-            (Some(number), _) => Source::Descriptor { pid: target.pid, number, inode_number: target.inode_number },
-            (None, Some(mapping)) => Source::Memory { pid: target.pid, mapping },
-            (None, None) => return Err(NotDone::Impossible(crate::counts::reason::NO_DESCRIPTOR)),
-        };
+        let descriptor = target.descriptor().ok_or(NotDone::Impossible(crate::counts::reason::NO_DESCRIPTOR))?;
+        let source = Source { descriptor, expected: target.expected() };
         let work = Work::Read { open: target.open, source, ranges: ranges.to_vec(), piece_pages, decided_ns };
         self.lane(target.device).ok_or(NotDone::Busy)?.put(work).map_err(|_| NotDone::Busy)?;
         self.devices.insert(target.open, target.device);
         Ok(())
-    }
-
-    /// Reserves a thread that closes a descriptor of a device where that may wait, before the descriptor is taken.
-    pub(crate) fn reserve_closer(&mut self, device: DeviceNumber) -> Result<Closer, NotDone> {
-        if !self.closers.contains_key(&device) && self.closers.len() >= MOST_LANES {
-            self.closers.retain(|_, closers| closers.is_active());
-            if self.closers.len() >= MOST_LANES {
-                return Err(NotDone::Busy);
-            }
-        }
-        let closers = self.closers.entry(device).or_insert_with(|| Arc::new(Closers::new(self.report.clone())));
-        closers.reserve().ok_or(NotDone::Busy)
     }
 
     /// Gives up the own descriptor of an open file, and what waits to be fetched for it.
@@ -162,11 +142,6 @@ impl Fetcher {
         locked(&self.report.latency).clone()
     }
 
-    /// Times for which taken descriptors were held until a worker closed them.
-    pub(crate) fn held(&self) -> Times {
-        locked(&self.report.held).clone()
-    }
-
     /// Own descriptors that are open.
     pub(crate) fn descriptors(&self) -> usize {
         self.report.descriptors.load(Ordering::Relaxed)
@@ -184,7 +159,6 @@ impl Drop for Fetcher {
     /// Workers end after the work that they do. One that waits for a disk is not waited for.
     fn drop(&mut self) {
         self.lanes.values().for_each(|lane| lane.end());
-        self.closers.values().for_each(|closers| closers.end());
     }
 }
 
@@ -194,32 +168,25 @@ const IDLE: Duration = Duration::from_secs(1);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::Mapped;
     use std::fs::File;
-    use std::io::Write;
     use std::os::fd::AsRawFd;
 
     const PAGE: u64 = 4096;
 
     /// A file on a disk without cached pages. `None`: its file system keeps them.
     fn cold_file(pages: u64) -> Option<File> {
-        let mut file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-        file.write_all(&vec![7; (pages * PAGE) as usize]).unwrap();
-        file.sync_all().unwrap();
-        ahead_sys::evict::file(&file).unwrap();
-        if ahead_sys::cache::resident(&file, 0, pages * PAGE).unwrap().is_empty() {
-            return Some(file);
-        }
-        eprintln!("skipped: the file system keeps pages after POSIX_FADV_DONTNEED");
-        None
+        ahead_tests::rig::cold::cold_file(&vec![7; (pages * PAGE) as usize]).map(tempfile::NamedTempFile::into_file)
     }
 
     fn target(file: &File) -> Target {
+        let (pid, stat) = (std::process::id(), rustix::fs::fstat(file).unwrap());
         Target {
-            pid: std::process::id(),
+            pid,
+            tid: pid,
             descriptor: Some(file.as_raw_fd() as u32),
             open: 1,
-            inode_number: ahead_sys::other_process::inode_number(file).unwrap(),
+            inode_number: stat.st_ino,
+            device: DeviceNumber::from_stat(stat.st_dev),
             ..Target::default()
         }
     }
@@ -272,7 +239,7 @@ mod tests {
         let other = Target { inode_number: 1, ..target(&file) };
         fetcher.fetch(&other, &[0..1], 32, ahead_observe::now_ns()).unwrap();
         until(|| fetcher.take_failures() == [(1, NotDone::Gone)]);
-        let ended = Target { pid: (1 << 22) + 1, ..target(&file) };
+        let ended = Target { pid: (1 << 22) + 1, tid: (1 << 22) + 1, ..target(&file) };
         fetcher.fetch(&ended, &[0..1], 32, ahead_observe::now_ns()).unwrap();
         until(|| fetcher.take_failures() == [(1, NotDone::Gone)]);
         assert_eq!(fetcher.descriptors(), 0);
@@ -284,24 +251,5 @@ mod tests {
         let mut fetcher = Fetcher::new(EXPIRES);
         fetcher.fetch(&target(&file), &[0..1], 32, 1).unwrap();
         until(|| fetcher.expired() == 1);
-    }
-
-    #[test]
-    fn pages_of_a_mapping_are_requested() {
-        let Some(file) = cold_file(64) else { return };
-        let mapping = ahead_sys::mapping::Mapping::new(&file, (64 * PAGE) as usize).unwrap();
-        let mapped = Mapped { first_page: 0, end_page: 64, address: mapping.addresses().start as u64 };
-        let mut fetcher = patient();
-        let target = Target { descriptor: None, mapping: Some(mapped), ..target(&file) };
-        // Pages beyond the mapping are left out.
-        fetcher.fetch(&target, &[8..16, 60..90], 4, ahead_observe::now_ns()).unwrap();
-        until(|| fetcher.latency().count() == 1 || !fetcher.report.failures.lock().unwrap().is_empty());
-        match fetcher.take_failures().pop() {
-            Some(failure) => eprintln!("skipped: {failure:?}"),
-            None => {
-                let found = ahead_sys::cache::resident(&file, 0, 64 * PAGE).unwrap();
-                assert_eq!(found, [8 * PAGE..16 * PAGE, 60 * PAGE..64 * PAGE]);
-            }
-        }
     }
 }

@@ -6,24 +6,30 @@ mod mount_points;
 mod setting;
 mod speed;
 
-use crate::acting;
 use crate::counts::reason;
-use crate::fetching::{Closer, Fetcher};
+use crate::fetching::Fetcher;
+use crate::helpers::{Helpers, Wanted};
 use crate::times::Times;
 use crate::world::{NotDone, Process, Target, World};
 use ahead_model::DeviceNumber;
 use ahead_observe::{Counters, OpenState, StateQuery};
 use ahead_policy::steering::Machine;
 use ahead_sys::process_id::{Kind, ProcessId};
+use ahead_sys::within::Patience;
 use ahead_sys::{other_process, priority};
 use disks::Disks;
 use memory::Memory;
 use mount_points::MountPoints;
 use std::collections::HashMap;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Longest wait for a lock of another process, or for a table that it can make long. Usually microseconds.
+const LOOKUP: Duration = Duration::from_millis(200);
+
+/// Threads that wait for such locks.
+const MOST_LOOKUPS: usize = 4;
 
 /// The real world.
 pub(crate) struct Kernel {
@@ -33,23 +39,26 @@ pub(crate) struct Kernel {
     memory: Memory,
     mount_points: MountPoints,
     fetcher: Fetcher,
-    /// Time for which taken descriptors were held.
-    held: Times,
+    /// `None`: nothing is done to other processes.
+    helpers: Option<Helpers>,
+    /// For what other processes can hold up.
+    patience: Patience,
     /// Time for which the setting of a disk had another value.
     exposed: Times,
 }
 
 impl Kernel {
-    /// `is_noted`: settings of disks may be changed, and are noted when the disk is first seen.
-    pub(crate) fn new(counters: Counters, states: StateQuery, is_noted: bool) -> Kernel {
+    /// `helpers`: settings of disks may be changed, and are noted when the disk is first seen.
+    pub(crate) fn new(counters: Counters, states: StateQuery, helpers: Option<Helpers>) -> Kernel {
         Kernel {
             counters,
             states,
-            disks: Disks::new(is_noted),
+            disks: Disks::new(helpers.is_some()),
             memory: Memory::new(),
             mount_points: MountPoints::default(),
             fetcher: Fetcher::default(),
-            held: Times::default(),
+            helpers,
+            patience: Patience::new(LOOKUP, MOST_LOOKUPS),
             exposed: Times::default(),
         }
     }
@@ -71,45 +80,24 @@ impl Kernel {
         self.memory.was_pressed()
     }
 
-    /// Time for which taken descriptors were held, those that workers close included.
+    /// Time for which taken descriptors were held.
     pub(crate) fn held(&self) -> Times {
-        let mut all = self.held.clone();
-        all.merge(&self.fetcher.held());
+        self.helpers.as_ref().map_or_else(Times::default, |helpers| helpers.held().clone())
+    }
+
+    /// Times from a decision to the end of its requests.
+    pub(crate) fn fetch_latency(&self) -> Times {
+        let mut all = self.fetcher.latency();
+        self.helpers.iter().for_each(|helpers| all.merge(helpers.latency()));
         all
     }
 
-    /// What can wait until the decisions at hand are done.
+    /// What can wait until the pending decisions are done.
     pub(crate) fn close_idle(&mut self) {
         self.disks.settle();
+        self.helpers.iter_mut().for_each(Helpers::prepare);
         if self.fetcher.is_active() {
             self.fetcher.close_idle();
-        }
-    }
-
-    /// Sets the window of a taken descriptor.
-    fn set_taken(
-        &mut self,
-        taken: BorrowedFd<'_>,
-        target: &Target,
-        expected_pages: u64,
-        setting: usize,
-        prepared: setting::Prepared,
-    ) -> Result<(), NotDone> {
-        let states = &self.states;
-        let state = acting::check(|taken| states.of_own(taken), taken, target, expected_pages)?;
-        let act = || acting::reset_window(taken, &state);
-        let disk_pages = state.disk_window_pages.into();
-        self.disks.setting(setting).during(prepared, disk_pages, &mut self.exposed, act)
-    }
-
-    /// Closes a taken descriptor. On some file systems a close waits for a daemon: there another thread does it.
-    fn give_back(&mut self, closer: Option<Closer>, descriptor: OwnedFd, taken: Instant) {
-        match closer {
-            Some(closer) => closer.close(descriptor, taken),
-            None => {
-                drop(descriptor);
-                self.held.add(taken.elapsed());
-            }
         }
     }
 }
@@ -129,30 +117,32 @@ impl World for Kernel {
         Some(Process { start_ticks: process.start_ticks, comm, is_kernel_thread: kind == Kind::KernelThread })
     }
 
-    fn cgroups(&mut self, pid: u32) -> Vec<String> {
+    fn cgroups(&mut self, pid: u32) -> Vec<Vec<u8>> {
         let text = other_process::cgroups(pid).unwrap_or_default();
         // `0::/path`, `7:memory:/path`.
-        text.lines().filter_map(|line| line.splitn(3, ':').nth(2).map(str::to_owned)).collect()
+        let path = |line: &[u8]| line.splitn(3, |byte| *byte == b':').nth(2).map(<[u8]>::to_vec);
+        text.split(|byte| *byte == b'\n').filter_map(path).collect()
     }
 
     fn path(&mut self, target: &Target) -> Option<PathBuf> {
-        match (target.descriptor, &target.mapping) {
-            (Some(descriptor), _) => other_process::descriptor_path(target.pid, descriptor),
-            (None, Some(mapping)) => other_process::mapping_path(target.pid, &mapping.addresses()),
-            (None, None) => None,
+        if let Some(descriptor) = target.descriptor() {
+            return other_process::descriptor_path(&descriptor);
         }
+        let (pid, addresses) = (target.pid, target.mapping?.addresses());
+        self.patience.ask(move || other_process::mapping_path(pid, &addresses))?
     }
 
     fn mount(&mut self, target: &Target) -> Option<Vec<u8>> {
-        let Some(descriptor) = target.descriptor else {
-            return mount_points::of_path(target.pid, &self.path(target)?);
+        let Some(descriptor) = target.descriptor() else {
+            let path = self.path(target)?;
+            return self.mount_points.of_path(target.pid, &path, &mut self.patience);
         };
-        let facts = other_process::descriptor_facts(target.pid, descriptor)?;
-        self.mount_points.of(target.pid, facts.mount_id)
+        let facts = other_process::descriptor_facts(&descriptor)?;
+        self.mount_points.of(target.pid, facts.mount_id, &mut self.patience)
     }
 
     fn machine(&mut self, target: &Target) -> Machine {
-        let disk = self.disks.of(target);
+        let disk = self.disks.of(target, &mut self.patience);
         let (device, request_pages) = (disk.speed.description(), disk.request_pages);
         // Where a close has effects, an open may have some, too: FUSE drops the cached pages of a file, and its reader would wait for them.
         let can_fetch = !disk.acts_on_close || target.descriptor.is_none();
@@ -172,13 +162,13 @@ impl World for Kernel {
     }
 
     fn set_window(&mut self, target: &Target, expected_pages: u64, pages: u64) -> Result<(), NotDone> {
-        let number = target.descriptor.ok_or(NotDone::Impossible(reason::NO_DESCRIPTOR))?;
-        let disk = self.disks.of(target);
+        let descriptor = target.descriptor().ok_or(NotDone::Impossible(reason::NO_DESCRIPTOR))?;
+        let disk = self.disks.of(target, &mut self.patience);
         let (setting, acts_on_close) =
             (disk.setting.ok_or(NotDone::Impossible(reason::NO_SETTING))?, disk.acts_on_close);
         if acts_on_close {
             // Closing our duplicate calls the file system as if the program had closed its own.
-            let facts = other_process::descriptor_facts(target.pid, number).ok_or(NotDone::Gone)?;
+            let facts = other_process::descriptor_facts(&descriptor).ok_or(NotDone::Gone)?;
             if !facts.is_read_only {
                 return Err(NotDone::Impossible(reason::WRITTEN));
             }
@@ -191,22 +181,27 @@ impl World for Kernel {
                 return Err(NotDone::Failed(error.to_string()));
             }
         };
-        let process = acting::process_of(target)?;
-        let closer = acts_on_close.then(|| self.fetcher.reserve_closer(target.device)).transpose()?;
+        let helpers = self.helpers.as_mut().ok_or(NotDone::Impossible(reason::NO_SETTING))?;
+        let (number, is_quiet_on_close) = (descriptor.number, !acts_on_close);
+        let wanted = Wanted { target: *target, number, expected_pages, is_quiet_on_close };
+        let (disk_setting, exposed) = (self.disks.setting(setting), &mut self.exposed);
         priority::without_interruption(|| {
-            let taken = Instant::now();
-            let descriptor = acting::take(&process, number)?;
-            let done = self.set_taken(descriptor.as_fd(), target, expected_pages, setting, prepared);
-            self.give_back(closer, descriptor, taken);
-            done
+            helpers.with_taken(&wanted, |disk_pages, advise| disk_setting.during(prepared, disk_pages, exposed, advise))
         })
     }
 
     fn fetch(&mut self, target: &Target, ranges: &[Range<u64>], decided_ns: u64) -> Result<(), NotDone> {
-        let disk = self.disks.of(target);
-        // An own descriptor of such a file system could not be closed without waiting.
-        let target = Target { descriptor: target.descriptor.filter(|_| !disk.acts_on_close), ..*target };
-        self.fetcher.fetch(&target, ranges, disk.request_pages, decided_ns)
+        let disk = self.disks.of(target, &mut self.patience);
+        let (request_pages, acts_on_close) = (disk.request_pages, disk.acts_on_close);
+        match (target.descriptor, &target.mapping) {
+            // An own descriptor of such a file system could not be closed without waiting.
+            (Some(_), _) if !acts_on_close => self.fetcher.fetch(target, ranges, request_pages, decided_ns),
+            (_, Some(mapping)) => {
+                let helpers = self.helpers.as_mut().ok_or(NotDone::Impossible(reason::FETCH_OFF))?;
+                helpers.will_need(target, mapping, ranges, request_pages, decided_ns)
+            }
+            _ => Err(NotDone::Impossible(reason::NO_DESCRIPTOR)),
+        }
     }
 
     fn stop_fetching(&mut self, open: u64) {
@@ -214,7 +209,9 @@ impl World for Kernel {
     }
 
     fn failed_fetches(&mut self) -> Vec<(u64, NotDone)> {
-        self.fetcher.take_failures()
+        let mut failures = self.fetcher.take_failures();
+        self.helpers.iter_mut().for_each(|helpers| failures.append(&mut helpers.take_failures()));
+        failures
     }
 
     fn state(&mut self, open: u64, inode: u64) -> Option<OpenState> {

@@ -11,13 +11,14 @@
 //! has another value for some microseconds during an act, is noted in `/run/ahead/undo` first.
 //!
 //! This crate must never keep a descriptor taken from a process, act against a program's own advice, steer a process that the rules exclude,
-//! wait for a disk or a file system in the thread that watches, or keep a table without a bound.
+//! wait for a disk, a file system or a lock of a process in the thread that watches, or keep a table without a bound.
 
 mod acting;
 mod counts;
 mod engine;
 mod error;
 mod fetching;
+mod helpers;
 mod kernel;
 mod log;
 mod metrics;
@@ -33,6 +34,7 @@ mod world;
 
 pub use engine::Engine;
 pub use error::{Error, Result};
+pub use helpers::Helpers;
 pub use log::{LogEntry, LoggedAct, LoggedEffect, Outcome};
 pub use metrics::{METRICS, MetricDescription, metrics_reference};
 pub use published::running_counters;

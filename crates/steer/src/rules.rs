@@ -12,11 +12,13 @@
 mod glob;
 mod parse;
 
+use ahead_sys::root::Root;
+use ahead_sys::trusted::{self, Use};
 use glob::Glob;
 use rustix::fs::OFlags;
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Largest rules file. Unit: bytes.
@@ -89,12 +91,9 @@ pub enum RulesError {
         /// The file.
         path: PathBuf,
     },
-    /// Users other than root may have written it.
-    #[error("users other than root may have written {0}; check its content, then: chown root {0}; chmod go-w {0}", path.display())]
-    Untrusted {
-        /// The file.
-        path: PathBuf,
-    },
+    /// Users other than root may have written it, or may replace it.
+    #[error(transparent)]
+    Untrusted(ahead_sys::Error),
     /// It is too large.
     #[error("rules have at most {MAX_TEXT_BYTES} bytes")]
     TooLarge,
@@ -114,13 +113,13 @@ pub enum RulesError {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Subject<'a> {
     /// Name of the process.
-    pub command: &'a str,
-    /// Path of the file; `None`: not known.
+    pub command: &'a [u8],
+    /// Path of the file as /proc has it: with ` (deleted)` behind that of a deleted one. `None`: not known.
     pub path: Option<&'a [u8]>,
     /// Mount point of the file; `None`: not known.
     pub mount: Option<&'a [u8]>,
     /// Control groups of the process, one path for each hierarchy.
-    pub cgroups: &'a [String],
+    pub cgroups: &'a [Vec<u8>],
 }
 
 /// The result of the rules for a process and a file.
@@ -143,20 +142,15 @@ impl Rules {
         parse::rules(text)
     }
 
-    /// Reads a rules file. For root it must belong to root, and no other user may write it: rules decide what a privileged process does.
+    /// Reads a rules file. For root, it and every directory above must belong to root, and no other user may write them: rules decide what a
+    /// privileged process does.
     ///
     /// Errors: those of the file, and those of [`Rules::parse`].
     pub fn load(path: &Path) -> Result<Rules, RulesError> {
         let unreadable = |source| RulesError::Unreadable { path: path.into(), source };
-        // A FIFO would block the open.
-        let file = File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path);
-        let file = file.map_err(unreadable)?;
-        let metadata = file.metadata().map_err(unreadable)?;
-        if !metadata.is_file() {
+        let file = if ahead_sys::machine::is_root() { open_as_root(path)? } else { open(path).map_err(unreadable)? };
+        if !file.metadata().map_err(unreadable)?.is_file() {
             return Err(RulesError::NotRegular { path: path.into() });
-        }
-        if ahead_sys::machine::is_root() && (metadata.uid() != 0 || metadata.mode() & 0o022 != 0) {
-            return Err(RulesError::Untrusted { path: path.into() });
         }
         let mut text = String::new();
         file.take(MAX_TEXT_BYTES + 1).read_to_string(&mut text).map_err(unreadable)?;
@@ -175,7 +169,7 @@ impl Rules {
     }
 
     /// The verdict for all files of a process. `None`: it depends on the path or the mount of the file, which cost system calls.
-    pub(crate) fn verdict_of_process(&self, command: &str, cgroups: &[String]) -> Option<Verdict> {
+    pub(crate) fn verdict_of_process(&self, command: &[u8], cgroups: &[Vec<u8>]) -> Option<Verdict> {
         let subject = Subject { command, path: None, mount: None, cgroups };
         let applies = |rule: &&Rule| rule.matches_process(&subject);
         if let Some(rule) = self.exclude.iter().filter(applies).find(|rule| !rule.needs_place()) {
@@ -201,6 +195,29 @@ impl Rules {
     }
 }
 
+/// The path of a deleted file before it was deleted.
+fn former(path: &[u8]) -> Option<&[u8]> {
+    path.strip_suffix(b" (deleted)")
+}
+
+/// A FIFO would block the open.
+fn open(path: &Path) -> std::io::Result<File> {
+    File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)
+}
+
+fn open_as_root(path: &Path) -> Result<File, RulesError> {
+    let refused = |error| match error {
+        ahead_sys::Error::Io { source, .. } => RulesError::Unreadable { path: path.into(), source },
+        refused => RulesError::Untrusted(refused),
+    };
+    let absolute = std::path::absolute(path).map_err(|source| RulesError::Unreadable { path: path.into(), source })?;
+    let handle = trusted::trusted_path("reading rules", &Root::default(), &absolute, Use::Now).map_err(refused)?;
+    if !handle.is_regular_file() {
+        return Err(RulesError::NotRegular { path: path.into() });
+    }
+    handle.reopen().map(File::from).map_err(refused)
+}
+
 /// The reason if only some programs and files are included.
 const NOT_INCLUDED: &str = "no [[include]] rule matches";
 
@@ -208,7 +225,7 @@ impl Rule {
     fn matches(&self, subject: &Subject<'_>, if_unknown: bool) -> bool {
         let holds = |glob: &Option<Glob>, text: Option<&[u8]>| match (glob, text) {
             (None, _) => true,
-            (Some(glob), Some(text)) => glob.matches(text),
+            (Some(glob), Some(text)) => glob.matches(text) || former(text).is_some_and(|text| glob.matches(text)),
             (Some(_), None) => if_unknown,
         };
         self.matches_process(subject) && holds(&self.mount, subject.mount) && holds(&self.path, subject.path)
@@ -216,8 +233,8 @@ impl Rule {
 
     /// Whether the conditions on the process hold.
     fn matches_process(&self, subject: &Subject<'_>) -> bool {
-        let in_group = |glob: &Glob| subject.cgroups.iter().any(|group| glob.matches(group.as_bytes()));
-        self.command.as_ref().is_none_or(|glob| glob.matches(subject.command.as_bytes()))
+        let in_group = |glob: &Glob| subject.cgroups.iter().any(|group| glob.matches(group));
+        self.command.as_ref().is_none_or(|glob| glob.matches(subject.command))
             && self.cgroup.as_ref().is_none_or(in_group)
     }
 
@@ -236,13 +253,13 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
-    fn subject<'a>(command: &'a str, path: Option<&'a str>, cgroups: &'a [String]) -> Subject<'a> {
+    fn subject<'a>(command: &'a str, path: Option<&'a str>, cgroups: &'a [Vec<u8>]) -> Subject<'a> {
         let mount = path.map(|_| b"/srv".as_slice());
-        Subject { command, path: path.map(str::as_bytes), mount, cgroups }
+        Subject { command: command.as_bytes(), path: path.map(str::as_bytes), mount, cgroups }
     }
 
     fn is_steered(rules: &Rules, command: &str, path: Option<&str>) -> bool {
-        let groups = ["/system.slice/db.service".to_owned()];
+        let groups = [b"/system.slice/db.service".to_vec()];
         rules.verdict(&subject(command, path, &groups)) == Verdict::Steered
     }
 
@@ -260,12 +277,12 @@ mod tests {
     #[test]
     fn all_conditions_of_a_rule_must_hold() {
         let rules = Rules::parse("[[exclude]]\ncommand = 'cat'\ncgroup = '/system.slice/*'\nmount = '/srv'\n").unwrap();
-        let Verdict::LeftAlone(why) = rules.verdict(&subject("cat", Some("/srv/a"), &["/system.slice/x".into()]))
+        let Verdict::LeftAlone(why) = rules.verdict(&subject("cat", Some("/srv/a"), &[b"/system.slice/x".to_vec()]))
         else {
             panic!("steered")
         };
         assert_eq!(why, "excluded by the rule on line 1");
-        assert_eq!(rules.verdict(&subject("cat", Some("/srv/a"), &["/user.slice".into()])), Verdict::Steered);
+        assert_eq!(rules.verdict(&subject("cat", Some("/srv/a"), &[b"/user.slice".to_vec()])), Verdict::Steered);
         assert!(is_steered(&rules, "dd", Some("/srv/a")));
     }
 
@@ -278,7 +295,7 @@ mod tests {
 
     #[test]
     fn process_alone_decides_where_no_rule_needs_a_path() {
-        let of = |text: &str, command: &str| Rules::parse(text).unwrap().verdict_of_process(command, &[]);
+        let of = |text: &str, command: &str| Rules::parse(text).unwrap().verdict_of_process(command.as_bytes(), &[]);
         let left_alone = |verdict: Option<Verdict>| matches!(verdict, Some(Verdict::LeftAlone(_)));
         assert_eq!(of("", "cat"), Some(Verdict::Steered));
         let exclude = "[[exclude]]\ncommand = 'cat'\n";
@@ -305,7 +322,26 @@ mod tests {
             assert!(refused.contains("chmod go-w"), "{refused}");
             fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
             std::os::unix::fs::chown(&path, Some(65534), None).unwrap();
-            assert!(matches!(Rules::load(&path), Err(RulesError::Untrusted { .. })));
+            assert!(matches!(Rules::load(&path), Err(RulesError::Untrusted(_))));
+        }
+    }
+
+    /// Regression: only the file itself was checked. Who may write a directory above it can put another file in its place.
+    #[test]
+    fn file_below_a_directory_that_others_may_write_is_refused_for_root() {
+        let home = tempfile::tempdir().unwrap();
+        let (open, path) = (home.path().join("open"), home.path().join("open/steer/rules.toml"));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, "").unwrap();
+        for (path, mode) in [(home.path(), 0o755), (&open, 0o777), (path.parent().unwrap(), 0o755), (&path, 0o644)] {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let loaded = Rules::load(&path);
+        if ahead_sys::machine::is_root() {
+            let refused = loaded.unwrap_err().to_string();
+            assert!(refused.contains(&format!("{} may be written by other users", open.display())), "{refused}");
+        } else {
+            loaded.unwrap();
         }
     }
 

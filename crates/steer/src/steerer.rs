@@ -28,6 +28,7 @@ use ahead_policy::steering::{self, Class, Failure, Machine, Progress};
 use file::File;
 use processes::Processes;
 use rustc_hash::FxHashMap;
+use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 /// An open file that was not steered is dropped after this time without a decision.
@@ -160,7 +161,7 @@ impl<P: Policy> Steerer<P> {
     }
 
     /// Starts to track an open file. `false`: the table is full.
-    fn admit(&mut self, world: &mut impl World, event: &DecisionEvent, comm: std::rc::Rc<str>) -> bool {
+    fn admit(&mut self, world: &mut impl World, event: &DecisionEvent, comm: std::rc::Rc<[u8]>) -> bool {
         if self.files.len() >= self.rules.limits.max_files && !self.make_room(world) {
             self.counts.refusal(reason::TABLE);
             return false;
@@ -178,9 +179,9 @@ impl<P: Policy> Steerer<P> {
     /// Whether the rules admit a file of an admitted process.
     fn verdict(&self, world: &mut impl World, file: &mut File) -> Verdict {
         let Some(cgroups) = self.processes.needs_places(file.target.pid) else { return Verdict::Steered };
-        let path = world.path(&file.target).map(|path| path.to_string_lossy().into_owned());
+        let path = world.path(&file.target);
         let mount = if self.rules.needs_mounts() { world.mount(&file.target) } else { None };
-        let path_bytes = path.as_ref().map(|path| path.as_bytes());
+        let path_bytes = path.as_ref().map(|path| path.as_os_str().as_bytes());
         let subject = Subject { command: &file.comm, path: path_bytes, mount: mount.as_deref(), cgroups };
         let verdict = self.rules.verdict(&subject);
         file.path = Some(path);

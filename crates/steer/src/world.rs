@@ -9,6 +9,8 @@ use crate::counts::reason;
 use ahead_model::{DeviceNumber, PAGE_BYTES};
 use ahead_observe::OpenState;
 use ahead_policy::steering::Machine;
+use ahead_sys::other_process::{Descriptor, Expected};
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
@@ -16,9 +18,11 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 /// An open file of a process, as a decision names it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Target {
     pub pid: u32,
+    /// The thread in whose table the descriptor is.
+    pub tid: u32,
     /// A descriptor for it; `None`: only a mapping remains.
     pub descriptor: Option<u32>,
     /// Address of the open file.
@@ -27,11 +31,26 @@ pub(crate) struct Target {
     pub inode: u64,
     pub inode_number: u64,
     pub device: DeviceNumber,
+    /// The pages are those of a block device.
+    pub is_block_device: bool,
     pub mapping: Option<Mapped>,
 }
 
+impl Target {
+    /// Its descriptor.
+    pub fn descriptor(&self) -> Option<Descriptor> {
+        self.descriptor.map(|number| Descriptor { pid: self.pid, tid: self.tid, number })
+    }
+
+    /// The file to which the descriptor should lead.
+    pub fn expected(&self) -> Expected {
+        let (device, inode_number, is_block_device) = (self.device, self.inode_number, self.is_block_device);
+        Expected { device, inode_number, is_block_device }
+    }
+}
+
 /// A mapping of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Mapped {
     pub first_page: u64,
     pub end_page: u64,
@@ -51,7 +70,7 @@ impl Mapped {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Process {
     pub start_ticks: u64,
-    pub comm: Rc<str>,
+    pub comm: Rc<[u8]>,
     pub is_kernel_thread: bool,
 }
 
@@ -94,7 +113,7 @@ pub(crate) trait World {
     /// `None`: it has ended.
     fn process(&mut self, pid: u32) -> Option<Process>;
     /// The control groups of a process, one path for each hierarchy. The kernel takes a lock of all groups for them.
-    fn cgroups(&mut self, pid: u32) -> Vec<String>;
+    fn cgroups(&mut self, pid: u32) -> Vec<Vec<u8>>;
     /// Path of the file. `None`: not known.
     fn path(&mut self, target: &Target) -> Option<PathBuf>;
     /// Mount point of the file. `None`: not known.

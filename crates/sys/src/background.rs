@@ -9,11 +9,17 @@ use std::thread::Builder;
 /// Stack of such a thread, bytes: it makes system calls, and perhaps writes a line to a log.
 const STACK_BYTES: usize = 256 << 10;
 
+/// Memory that must be left beside the stack, bytes: variables of the thread, the first block of its allocator, its guard pages.
+const BESIDE_STACK_BYTES: usize = 1 << 20;
+
 /// Starts a thread in which all signals are blocked: a handler of the program never runs there, and a signal that should interrupt the program does
 /// not end up there. The thread is not joined.
 ///
-/// Errors: those of the start of a thread; `EAGAIN` if there are too many.
+/// Errors: those of the start of a thread; `EAGAIN` if there are too many, or little memory.
 pub fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    if !has_memory() {
+        return Err(io::Error::from_raw_os_error(libc::EAGAIN));
+    }
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: the first call fills the set that the second one reads; the second one fills `before`. A new thread inherits the mask.
@@ -27,6 +33,17 @@ pub fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()>
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
     }
     started
+}
+
+/// Whether there is room for a stack, and for what a new thread needs beside it: the C library ends the process if it finds none.
+fn has_memory() -> bool {
+    let bytes = STACK_BYTES + BESIDE_STACK_BYTES;
+    // SAFETY: a new mapping, which nothing else uses, is made and removed.
+    unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let room = libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ, flags, -1, 0);
+        room != libc::MAP_FAILED && libc::munmap(room, bytes) == 0
+    }
 }
 
 #[cfg(test)]

@@ -322,21 +322,12 @@ const DEFAULT_CAP_KB: u64 = 128;
 mod tests {
     use super::*;
     use std::fs::File;
-    use std::io::Write;
 
     const MIB: u64 = 1 << 20;
 
     /// A file on disk without resident pages. `None`, with a message, if the file system does not evict.
     fn cold_file(bytes: u64) -> Option<File> {
-        let mut file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-        file.write_all(&vec![7; bytes as usize]).unwrap();
-        file.sync_all().unwrap();
-        crate::evict::file(&file).unwrap();
-        if present(&file, 0, bytes).unwrap().is_empty() {
-            return Some(file);
-        }
-        eprintln!("skipped: the file system keeps pages after POSIX_FADV_DONTNEED");
-        None
+        ahead_tests::rig::cold::cold_file(&vec![7; bytes as usize]).map(tempfile::NamedTempFile::into_file)
     }
 
     #[test]

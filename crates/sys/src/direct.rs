@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code)]
 
+use crate::reserve::zeroed;
 use crate::{Error, Result};
 use rustix::fs::{Mode, OFlags};
 use std::io;
@@ -54,9 +55,24 @@ pub struct AlignedBuffer {
 }
 
 impl AlignedBuffer {
-    /// Allocates `length` zero bytes.
+    /// Allocates `length` zero bytes. Without memory the process ends: for tools, not for the libraries.
     pub fn new(length: usize) -> AlignedBuffer {
-        let memory = vec![0; length + ALIGNMENT];
+        AlignedBuffer::of(vec![0; length + ALIGNMENT], length)
+    }
+
+    /// Allocates `length` zero bytes.
+    ///
+    /// Errors: `OutOfMemory`.
+    pub fn try_new(length: usize) -> io::Result<AlignedBuffer> {
+        Ok(AlignedBuffer::of(zeroed(length.saturating_add(ALIGNMENT))?, length))
+    }
+
+    /// No bytes. Allocates nothing.
+    pub fn empty() -> AlignedBuffer {
+        AlignedBuffer { memory: Vec::new(), start: 0, length: 0 }
+    }
+
+    fn of(memory: Vec<u8>, length: usize) -> AlignedBuffer {
         let start = memory.as_ptr().align_offset(ALIGNMENT);
         AlignedBuffer { memory, start, length }
     }

@@ -16,12 +16,14 @@ pub use entry::DirectoryEntry;
 
 use crate::file_identity::FileIdentity;
 use crate::{Error, Result};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, StatxFlags, mkdirat, openat, renameat, statx, unlinkat};
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, RawDir, StatxFlags, mkdirat, openat, renameat, statx, symlinkat, unlinkat,
+};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -46,6 +48,20 @@ impl Directory {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let handle = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| failed("open", path, e))?;
         Ok(Directory { handle: handle.into(), path: path.into() })
+    }
+
+    /// A directory from an `O_PATH` descriptor.
+    pub(crate) fn of(handle: OwnedFd, path: PathBuf) -> Result<Directory> {
+        let directory = Directory { handle: handle.into(), path };
+        match directory.metadata()?.is_dir() {
+            true => Ok(directory),
+            false => Err(failed("open", &directory.path, Errno::NOTDIR)),
+        }
+    }
+
+    /// A name in it.
+    pub fn entry(self, name: &OsStr) -> DirectoryEntry {
+        DirectoryEntry::new(self, name)
     }
 
     /// The path that it was opened by, for messages.
@@ -152,6 +168,18 @@ impl Directory {
     pub fn rename(&self, from: &OsStr, to: &OsStr) -> Result<()> {
         let renamed = checked(from).and_then(|from| renameat(&self.handle, from, &self.handle, checked(to)?));
         renamed.map_err(|e| failed("rename", &self.path.join(from), e))
+    }
+
+    /// Creates a symbolic link in it, in place of the file or link that has the name.
+    pub fn replace_link(&self, name: &OsStr, target: &Path) -> Result<()> {
+        let new = OsString::from(format!(".ahead-link-{}", std::process::id()));
+        // Left by a process with our number that was killed.
+        self.remove_file(&new)?;
+        symlinkat(target, &self.handle, &new).map_err(|e| failed("create", &self.path.join(name), e))?;
+        self.rename(&new, name).inspect_err(|_| {
+            // The first error is the one to report.
+            let _ = self.remove_file(&new);
+        })
     }
 
     /// Removes a file, or a symbolic link itself. A missing file is not an error.

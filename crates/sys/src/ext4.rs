@@ -173,24 +173,53 @@ fn parse(bytes: &[u8; superblock::LENGTH]) -> Result<Superblock> {
     })
 }
 
-/// Whether another process has the file open for writing, or mapped for writing and shared. `reader`: open for reading only.
+/// Whether another process has the file open for writing, or mapped for writing and shared, or is opening it for writing. `reader`: open for
+/// reading only.
 ///
 /// The kernel grants a read lease only if there is no writer, and counts mappings as well as descriptors. The lease is returned at once:
-/// a process that opened the file for writing meanwhile waits for this call only.
+/// a process that opens the file for writing meanwhile waits for this call only.
 ///
 /// Errors: the file system has no leases.
 pub fn has_writers(reader: BorrowedFd<'_>) -> Result<bool> {
-    let lease = |kind: i32| -> std::io::Result<()> {
-        // SAFETY: the command takes an integer.
-        match unsafe { libc::fcntl(reader.as_raw_fd(), libc::F_SETLEASE, kind) } {
-            0 => Ok(()),
-            _ => Err(std::io::Error::last_os_error()),
+    let Some(lease) = Lease::take(reader)? else { return Ok(true) };
+    let is_broken = lease.is_broken()?;
+    lease.give_back()?;
+    Ok(is_broken)
+}
+
+/// A read lease (fcntl(2)). It ends with [`Lease::give_back`], or when the file is closed.
+struct Lease<'a>(BorrowedFd<'a>);
+
+impl<'a> Lease<'a> {
+    /// `None`: a process has the file open for writing.
+    fn take(reader: BorrowedFd<'a>) -> Result<Option<Lease<'a>>> {
+        /// linux/fcntl.h: the signal of a lease that another process breaks.
+        const F_SETSIG: i32 = 10;
+        let lease = Lease(reader);
+        // A user's open(2) must not end this process, as SIGIO does by default. SIGURG is ignored by default, and is never queued then.
+        lease.call(F_SETSIG, libc::SIGURG, "choose the signal of a lease (F_SETSIG)")?;
+        match lease.call(libc::F_SETLEASE, libc::F_RDLCK, "check for writers (F_SETLEASE)") {
+            Ok(_) => Ok(Some(lease)),
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => Ok(None),
+            Err(error) => Err(error),
         }
-    };
-    match lease(libc::F_RDLCK) {
-        Ok(()) => lease(libc::F_UNLCK).map(|()| false).map_err(|e| Error::io("return a lease", e)),
-        Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => Ok(true),
-        Err(error) => Err(Error::io("check for writers (F_SETLEASE)", error)),
+    }
+
+    /// Whether a process that opens the file for writing waits for its end.
+    fn is_broken(&self) -> Result<bool> {
+        self.call(libc::F_GETLEASE, 0, "query a lease (F_GETLEASE)").map(|kind| kind != libc::F_RDLCK)
+    }
+
+    fn give_back(self) -> Result<()> {
+        self.call(libc::F_SETLEASE, libc::F_UNLCK, "return a lease").map(drop)
+    }
+
+    fn call(&self, command: i32, argument: i32, what: &str) -> Result<i32> {
+        // SAFETY: these commands take an integer.
+        match unsafe { libc::fcntl(self.0.as_raw_fd(), command, argument) } {
+            -1 => Err(Error::io(what, std::io::Error::last_os_error())),
+            answer => Ok(answer),
+        }
     }
 }
 

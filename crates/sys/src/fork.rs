@@ -16,13 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 ///
 /// Errors: this process has more than one thread (in the copy, a lock of another thread would never be released); the fork failed.
 pub fn fork_worker(kept: [OwnedFd; 2], errors: OwnedFd, work: impl FnOnce([OwnedFd; 2])) -> Result<Pid> {
-    let threads = std::fs::read_dir("/proc/self/task").map_err(|e| Error::io("count the threads", e))?.count();
-    if threads != 1 {
-        return Err(Error::io(
-            "fork a worker",
-            io::Error::other(format!("the process has {threads} threads, not one")),
-        ));
-    }
+    check_single_thread()?;
     // SAFETY: there is no other thread, so no lock is held by a thread that the child lacks.
     match unsafe { libc::fork() } {
         -1 => Err(Error::io("fork a worker", io::Error::last_os_error())),
@@ -35,6 +29,28 @@ pub fn fork_worker(kept: [OwnedFd; 2], errors: OwnedFd, work: impl FnOnce([Owned
         }
         pid => Ok(Pid::from_raw(pid).expect("fork returned a positive process number")),
     }
+}
+
+/// Forks a child that keeps everything, runs `work` and exits: status 0, or 1 after a panic. For a process from [`fork_worker`], which is a template for
+/// others.
+///
+/// Errors: this process has more than one thread; the fork failed.
+pub fn fork_copy(work: impl FnOnce()) -> Result<Pid> {
+    check_single_thread()?;
+    // SAFETY: there is no other thread, so no lock is held by a thread that the child lacks.
+    match unsafe { libc::fork() } {
+        -1 => Err(Error::io("fork a copy", io::Error::last_os_error())),
+        0 => run(work),
+        pid => Ok(Pid::from_raw(pid).expect("fork returned a positive process number")),
+    }
+}
+
+fn check_single_thread() -> Result<()> {
+    let threads = std::fs::read_dir("/proc/self/task").map_err(|e| Error::io("count the threads", e))?.count();
+    if threads == 1 {
+        return Ok(());
+    }
+    Err(Error::io("fork a worker", io::Error::other(format!("the process has {threads} threads, not one"))))
 }
 
 /// Forks a child that runs `work`, and waits for it. Returns its exit status (1 after a panic), or the number of the signal that ended it, negated.

@@ -6,19 +6,22 @@
 #![allow(unsafe_code)]
 
 use std::ptr;
-use std::sync::Once;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
-/// Grows by one in each child that fork(2) makes after the first call. A child made by a raw clone(2) is not seen.
+/// Grows in each child that fork(2) makes after the first call. A child made by a raw clone(2) is not seen.
+///
+/// Two first calls at the same time both register the handler, and the number grows by two then: a lock would stay locked in a child that is forked
+/// during the first call.
 pub fn fork_count() -> u32 {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
+    static IS_REGISTERED: AtomicBool = AtomicBool::new(false);
+    if !IS_REGISTERED.load(Ordering::Acquire) {
         // SAFETY: the handler only changes an atomic number, which is allowed between fork and exec. It fails only without memory: then the
-        // count stays 0.
-        unsafe { libc::pthread_atfork(None, None, Some(count)) };
-    });
+        // next call tries again.
+        let is_registered = unsafe { libc::pthread_atfork(None, None, Some(count)) } == 0;
+        IS_REGISTERED.store(is_registered, Ordering::Release);
+    }
     COUNT.load(Ordering::Relaxed)
 }
 

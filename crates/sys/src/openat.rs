@@ -12,7 +12,7 @@
 //! Opening an `O_PATH` handle has no side effect: no FIFO blocks, no tape rewinds. The file that is reopened is the file that
 //! was checked, however often another process renames files in between.
 
-use crate::{Error, Result, descriptors};
+use crate::{Error, Result, descriptors, rooted};
 use ahead_model::DeviceNumber;
 use rustix::fs::{Mode, OFlags, ResolveFlags, Stat, fstat, fstatfs, open, openat, openat2};
 use rustix::io::Errno;
@@ -94,7 +94,10 @@ pub(crate) fn open_from(root: Option<BorrowedFd<'_>>, path: &Path) -> Result<Own
     match opened {
         Err(Errno::NOSYS | Errno::PERM) => {
             NO_OPENAT2.store(true, Ordering::Relaxed);
-            by_components(root, path)
+            match root {
+                Some(root) => return rooted::walk(root, path, &mut ()),
+                None => by_components(path),
+            }
         }
         other => other,
     }
@@ -118,14 +121,10 @@ fn by_openat2(root: Option<BorrowedFd<'_>>, path: &Path) -> rustix::io::Result<O
 }
 
 /// Opens one component at a time without following links: what openat2 does in one call. With `O_PATH` a symbolic link itself is
-/// opened. `O_DIRECTORY` refuses it in the middle of the path; at the end the caller refuses it, as it is not a regular file. In a
-/// root directory, too, no link is followed: fewer files are found, and none outside.
-fn by_components(root: Option<BorrowedFd<'_>>, path: &Path) -> rustix::io::Result<OwnedFd> {
+/// opened. `O_DIRECTORY` refuses it in the middle of the path; at the end the caller refuses it, as it is not a regular file.
+fn by_components(path: &Path) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let mut at = match root {
-        Some(root) => openat(root, ".", flags | OFlags::DIRECTORY, Mode::empty())?,
-        None => open("/", flags | OFlags::DIRECTORY, Mode::empty())?,
-    };
+    let mut at = open("/", flags | OFlags::DIRECTORY, Mode::empty())?;
     let mut names = path.components().filter_map(|component| match component {
         Component::Normal(name) => Some(name),
         _ => None,
@@ -140,7 +139,7 @@ fn by_components(root: Option<BorrowedFd<'_>>, path: &Path) -> rustix::io::Resul
 
 impl Handle {
     /// A handle from an `O_PATH` descriptor of the file at this path.
-    pub(crate) fn of(fd: OwnedFd, path: &Path) -> Result<Handle> {
+    pub fn of(fd: OwnedFd, path: &Path) -> Result<Handle> {
         let stat = fstat(&fd).map_err(|e| Error::io(format!("fstat {}", path.display()), e))?;
         Ok(Handle { fd, stat })
     }
@@ -158,6 +157,13 @@ impl Handle {
     /// Whether it is a regular file.
     pub fn is_regular_file(&self) -> bool {
         rustix::fs::FileType::from_raw_mode(self.stat.st_mode).is_file()
+    }
+
+    /// Whether less space is allocated than the file is long: it may have holes, or its file system compresses it.
+    pub fn may_have_holes(&self) -> bool {
+        /// The unit of `st_blocks` (stat(2)), bytes.
+        const BLOCK_BYTES: u64 = 512;
+        (self.stat.st_blocks as u64).saturating_mul(BLOCK_BYTES) < self.stat.st_size as u64
     }
 
     /// The number of the block device, `(major << 32) | minor`. `None`: the file is not a block device.
@@ -312,6 +318,14 @@ pub fn has_page_cache(magic: u64) -> bool {
     !NO_PAGE_CACHE.contains(&(magic & 0xffff_ffff))
 }
 
+/// Whether the file system of an open file is FUSE: a process answers for it, or with virtiofs the hypervisor.
+pub fn is_fuse(fd: impl AsFd) -> Result<bool> {
+    /// `FUSE_SUPER_MAGIC` of linux/magic.h.
+    const FUSE: u64 = 0x6573_5546;
+    let known = fstatfs(fd).map_err(|e| Error::io("fstatfs", e))?;
+    Ok(known.f_type as u64 & 0xffff_ffff == FUSE)
+}
+
 /// File systems whose directories lie on a disk, or in layers on one: listing them reads metadata and has no other effect. Numbers
 /// from linux/magic.h, or from the sources of the file system.
 const ON_DISK: [u64; 20] = [
@@ -342,6 +356,20 @@ pub fn is_on_disk(magic: u64) -> bool {
     ON_DISK.contains(&(magic & 0xffff_ffff))
 }
 
+/// Those of [`ON_DISK`] that do not store inode numbers: they number files again at each mount or lookup, or combine the numbers of layers.
+const RENUMBERED: [u64; 5] = [
+    0x794c_7630, // overlayfs
+    0x0000_4d44, // fat
+    0x2011_bab0, // exfat
+    0x0000_9660, // iso9660
+    0x1501_3346, // udf
+];
+
+/// Whether a file of a file system with this magic number has the same inode number as long as it exists. Not those of servers: FUSE, NFS.
+pub fn has_lasting_inodes(magic: u64) -> bool {
+    is_on_disk(magic) && !RENUMBERED.contains(&(magic & 0xffff_ffff))
+}
+
 /// Looks a path up to load its metadata. No link is followed; only an `O_PATH` handle is opened. Returns whether the path
 /// exists. The kernel caches a negative answer, too.
 pub fn look_up(path: &Path) -> Result<bool> {
@@ -370,7 +398,7 @@ mod tests {
 
     fn refused(path: &Path) -> bool {
         let by_call = handle(path).and_then(|handle| handle.reopen());
-        let by_hand = by_components(None, path).map_err(|e| Error::io("open", e)).and_then(|fd| {
+        let by_hand = by_components(path).map_err(|e| Error::io("open", e)).and_then(|fd| {
             let stat = fstat(&fd).map_err(|e| Error::io("fstat", e))?;
             Handle { fd, stat }.reopen()
         });

@@ -168,11 +168,12 @@ impl Ring {
         }
     }
 
-    /// The kernel may still take the entry of this slot: the caller gets another buffer.
+    /// The kernel may still take the entry of this slot: the caller gets another buffer, an empty one if there is no memory.
     fn detach(&mut self, slot: usize) -> InFlight {
         let kept = self.slots[slot].as_mut().expect("it was put there");
         let length = kept.buffer.as_mut().map(|buffer| buffer.bytes().len());
-        InFlight { token: kept.token, file: kept.file.clone(), buffer: length.map(AlignedBuffer::new) }
+        let another = |length| AlignedBuffer::try_new(length).unwrap_or_else(|_| AlignedBuffer::empty());
+        InFlight { token: kept.token, file: kept.file.clone(), buffer: length.map(another) }
     }
 
     /// Takes the completions that are there, without waiting.

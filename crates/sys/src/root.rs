@@ -6,16 +6,22 @@
 //!                           /lib → /usr/lib stays in /mnt         an absolute target starts at /mnt, and no path leads outside
 //! ```
 //!
-//! The directory is opened once: a path that leads to another directory later has no effect. Without openat2 (before Linux 5.6) no link
-//! in it is followed.
+//! The directory is opened once: a path that leads to another directory later has no effect.
 
+use crate::directory::{self, Directory};
 use crate::openat::{self, Handle};
-use crate::{Error, Result, directory};
-use rustix::fs::{CWD, Mode, OFlags, openat};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use crate::rooted::{self, Steps};
+use crate::{Error, Result};
+use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// All users may list a directory of the system, only its owner may write it.
+const DIRECTORY_MODE: Mode = Mode::RWXU.union(Mode::RGRP).union(Mode::XGRP).union(Mode::ROTH).union(Mode::XOTH);
 
 /// Where absolute paths start. The default is the root directory of this process.
 #[derive(Clone, Debug, Default)]
@@ -89,8 +95,50 @@ impl Root {
         Ok((Handle::of(fd, path)?, inner))
     }
 
+    /// The directory at this absolute path in it. Symbolic links are followed as in a chroot of the root directory; `/` for the default.
+    pub fn directory(&self, path: &Path) -> Result<Directory> {
+        self.walk_to_directory(path, &mut ())
+    }
+
+    /// As [`Self::directory`], and creates the missing ones: all users may list them, and only their owner may write them, with any umask.
+    pub fn make_directory(&self, path: &Path) -> Result<Directory> {
+        self.walk_to_directory(path, &mut Making)
+    }
+
+    fn walk_to_directory(&self, path: &Path, steps: &mut impl Steps) -> Result<Directory> {
+        let found = rooted::walk(self.start()?.as_fd(), path, steps)?;
+        Directory::of(found, PathBuf::from(OsStr::from_bytes(&self.outer(path.as_os_str().as_bytes()))))
+    }
+
+    /// A descriptor of the directory itself.
+    pub(crate) fn start(&self) -> Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = match &self.0 {
+            Some(below) => openat(&below.directory, ".", flags, Mode::empty()),
+            None => openat(CWD, "/", flags, Mode::empty()),
+        };
+        opened.map_err(|e| Error::io("open the root directory", e))
+    }
+
     fn open(&self, path: &Path) -> Result<OwnedFd> {
         openat::open_from(self.0.as_ref().map(|below| below.directory.as_fd()), path)
+    }
+}
+
+/// Creates missing directories.
+struct Making;
+
+impl Steps for Making {
+    fn make(&mut self, directory: BorrowedFd<'_>, name: &OsStr, _path: &Path) -> rustix::io::Result<()> {
+        match mkdirat(directory, name, DIRECTORY_MODE) {
+            Ok(()) => {}
+            // Another process was first.
+            Err(Errno::EXIST) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        // The umask may have removed permissions.
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rooted::set_mode(openat(directory, name, flags, Mode::empty())?.as_fd(), DIRECTORY_MODE)
     }
 }
 
@@ -125,8 +173,14 @@ mod tests {
         (home, image)
     }
 
+    /// Kernels without openat2 find the same.
     fn size(root: &Root, path: &str) -> Option<u64> {
-        root.handle(Path::new(path)).ok().map(|handle| handle.identity().size_bytes)
+        let size = root.handle(Path::new(path)).ok().map(|handle| handle.identity().size_bytes);
+        let up = Path::new(path).components().any(|name| name == std::path::Component::ParentDir);
+        let walked = rooted::walk(root.start().unwrap().as_fd(), Path::new(path), &mut ());
+        let walked = walked.and_then(|fd| Handle::of(fd, Path::new(path))).ok().filter(|_| !up);
+        assert_eq!(walked.map(|handle| handle.identity().size_bytes), size, "{path}");
+        size
     }
 
     #[test]
@@ -158,6 +212,31 @@ mod tests {
         let (_, path) = Root::default().find(&image.join("lib64/y")).unwrap();
         assert_eq!(path, image.join("usr/lib/x"));
         assert!(root.find(Path::new("/out")).is_err());
+    }
+
+    #[test]
+    fn directories_are_found_and_made_within_the_root() {
+        let (home, image) = image();
+        let root = Root::at(&image).unwrap();
+        fs::create_dir(home.path().join("host")).unwrap();
+        symlink(home.path().join("host"), image.join("etc")).unwrap();
+        symlink("../../../host/", image.join("var")).unwrap();
+        assert_eq!(root.directory(Path::new("/lib64")).unwrap().names().unwrap().len(), 2);
+        for missing in ["/etc", "/var", "/usr/none", "/usr/lib/x"] {
+            assert!(root.directory(Path::new(missing)).is_err(), "{missing}");
+        }
+        // Both links lead outside the root: in it there is no such directory, and it is made there.
+        assert_eq!(root.make_directory(Path::new("/var/a/b")).unwrap().path(), image.join("var/a/b"));
+        assert!(image.join("host/a/b").is_dir());
+        let outside = image.join(home.path().strip_prefix("/").unwrap()).join("host/systemd");
+        root.make_directory(Path::new("/etc/systemd")).unwrap();
+        assert!(outside.is_dir());
+        assert!(fs::read_dir(home.path().join("host")).unwrap().next().is_none());
+        assert!(
+            root.make_directory(Path::new("/usr/lib/x")).is_err() && root.make_directory(Path::new("etc")).is_err()
+        );
+        symlink("loop", image.join("loop")).unwrap();
+        assert_eq!(root.directory(Path::new("/loop")).unwrap_err().raw_os_error(), Some(libc::ELOOP));
     }
 
     #[test]

@@ -32,6 +32,16 @@ impl SignalSet {
     }
 }
 
+/// Blocks every signal in the calling thread, and in what it starts from now on: only SIGKILL and SIGSTOP have an effect.
+pub fn block_all() {
+    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the first call fills the set that the second one reads; a null old set is allowed.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), std::ptr::null_mut());
+    }
+}
+
 /// A signal that was read from a [`SignalFd`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {

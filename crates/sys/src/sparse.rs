@@ -1,10 +1,55 @@
-//! Sparse files: copying only data, punching holes. Files in memory, which no eviction reaches.
+//! Sparse files: finding holes, copying only data, punching holes. Files in memory, which no eviction reaches.
 
-use crate::{Error, Result};
+use crate::{Error, Result, machine};
+use ahead_model::RangeSet;
 use rustix::fs::{FallocateFlags, MemfdFlags, SeekFrom, fallocate, memfd_create, seek};
 use rustix::io::Errno;
 use std::fs::File;
+use std::ops::Range;
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
+
+/// Maximum number of holes that one search finds: as many as a file has extents ([`crate::fiemap::MAX_EXTENTS`]). Two calls find each, of
+/// about 1 µs. What follows counts as data.
+pub const MAX_HOLES: usize = 65_536;
+
+/// The holes of a range of an open file, as whole pages: their pages are zeros that no device is read for. A range that was allocated and
+/// never written is a hole, too. On a file system that does not report holes (FUSE without lseek, older NFS) everything is data.
+///
+/// The position of the descriptor changes.
+pub fn holes(fd: impl AsFd, range: Range<u64>) -> RangeSet {
+    find_holes(range, machine::page_size(), |from| seek(&fd, from))
+}
+
+fn find_holes(range: Range<u64>, page: u64, mut seek: impl FnMut(SeekFrom) -> rustix::io::Result<u64>) -> RangeSet {
+    let mut holes = RangeSet::new();
+    let mut add = |start: u64, end: u64| {
+        let start = if start == range.start { start } else { start.next_multiple_of(page) };
+        let end = if end >= range.end { range.end } else { end / page * page };
+        if start < end {
+            holes.insert(start..end);
+        }
+    };
+    let mut at = range.start;
+    for _ in 0..MAX_HOLES {
+        let data = match seek(SeekFrom::Data(at)) {
+            Ok(data) if data >= at => data,
+            // The end of the file, or only a hole follows.
+            Err(Errno::NXIO) => u64::MAX,
+            _ => break,
+        };
+        add(at, data);
+        if data >= range.end {
+            break;
+        }
+        match seek(SeekFrom::Hole(data)) {
+            Ok(hole) if hole > data && hole < range.end => at = hole,
+            // A hostile file system makes no progress.
+            _ => break,
+        }
+    }
+    holes
+}
 
 /// An anonymous file in memory: one hole of `size_bytes`. Dropping caches does not affect it; it may be swapped.
 pub fn memory_file(name: &str, size_bytes: u64) -> Result<File> {
@@ -70,6 +115,56 @@ mod tests {
         assert_eq!(page, [8; 4096]);
         assert_eq!(next_data(&to, 0).unwrap(), Some((1 << 20, (1 << 20) + 4096)));
         assert_eq!(next_data(&to, 6 << 20).unwrap(), None);
+    }
+
+    #[test]
+    fn holes_are_whole_pages_between_data() {
+        let page = machine::page_size();
+        let file = memory_file("file", 10 * page).unwrap();
+        file.write_all_at(&[7; 10], 2 * page).unwrap();
+        file.write_all_at(&[7; 10], 5 * page).unwrap();
+        let found = |range| holes(&file, range).iter().cloned().collect::<Vec<_>>();
+        assert_eq!(found(0..10 * page), [0..2 * page, 3 * page..5 * page, 6 * page..10 * page]);
+        assert_eq!(found(2 * page..3 * page), []);
+        assert_eq!(found(page..4 * page), [page..2 * page, 3 * page..4 * page]);
+        // Beyond the end, as of a file that has become shorter.
+        assert_eq!(found(20 * page..21 * page), [20 * page..21 * page]);
+        assert_eq!(found(5..5), []);
+    }
+
+    #[test]
+    fn blocks_that_are_smaller_than_pages_leave_whole_pages() {
+        // Data at 1024..2048 and 9216..10240, pages of 4096.
+        let seek = |from| match from {
+            SeekFrom::Data(at) if at < 2048 => Ok(at.max(1024)),
+            SeekFrom::Data(at) if at < 10_240 => Ok(at.max(9216)),
+            SeekFrom::Hole(at) if at < 2048 => Ok(2048),
+            SeekFrom::Hole(_) => Ok(10_240),
+            _ => Err(Errno::NXIO),
+        };
+        let found: Vec<_> = find_holes(0..20_000, 4096, seek).iter().cloned().collect();
+        assert_eq!(found, [4096..8192, 12_288..20_000]);
+    }
+
+    #[test]
+    fn unsupported_and_hostile_answers_are_data_and_the_search_ends() {
+        let none = |seek: &mut dyn FnMut(SeekFrom) -> rustix::io::Result<u64>| find_holes(4096..1 << 40, 4096, seek);
+        assert!(none(&mut |_| Err(Errno::INVAL)).is_empty());
+        assert!(none(&mut |_| Ok(0)).is_empty());
+        // Data everywhere, in ranges without an end.
+        assert!(
+            none(&mut |from| if let SeekFrom::Data(at) | SeekFrom::Hole(at) = from { Ok(at) } else { Ok(0) })
+                .is_empty()
+        );
+        let mut calls = 0;
+        let many = none(&mut |from| {
+            calls += 1;
+            match from {
+                SeekFrom::Data(at) | SeekFrom::Hole(at) => Ok(at + 4096),
+                _ => Err(Errno::INVAL),
+            }
+        });
+        assert_eq!((many.iter().count(), calls), (MAX_HOLES, 2 * MAX_HOLES));
     }
 
     #[test]

@@ -28,15 +28,45 @@ const MAX_WINDOW_BYTES: u64 = 16 << 20;
 /// Linux counts 100 faults that miss before it reads single pages (MMAP_LOTSAMISS in mm/filemap.c).
 const MANY_MAPPED_MISSES: u16 = 100;
 
-/// Explains an open file. `interval`: that of its counts. `request_bytes`: the largest request of its disk, if known.
-pub fn explain(file: &OpenFile, interval: Option<Duration>, request_bytes: Option<u64>) -> Explanation {
+/// Explains an open file. `interval`: that of its counts. `request_bytes`: the largest request of its disk, if known. `major_faults`: those of all
+/// mappings of its process in the interval, if known.
+pub fn explain(
+    file: &OpenFile,
+    interval: Option<Duration>,
+    request_bytes: Option<u64>,
+    major_faults: Option<u64>,
+) -> Explanation {
     let counted = file.counted.as_ref().zip(interval);
     Explanation {
         now: now(file, request_bytes),
         why: why(file),
-        seen: counted.map_or_else(|| "nothing was counted".into(), |(counted, interval)| seen(counted, interval)),
-        better: better(file, counted),
+        seen: counted.map_or_else(|| "nothing was counted".into(), |(counted, interval)| seen(counted, interval))
+            + &unseen(file, major_faults),
+        better: better(file, counted, major_faults),
     }
+}
+
+/// Why faults of its mappings cause no decision, so that they are not seen: the kernel reads single pages without read-ahead
+/// (do_sync_mmap_readahead in mm/filemap.c). `None`: they are seen.
+fn blindness(file: &OpenFile) -> Option<&'static str> {
+    match (file.mapping_advice, file.window) {
+        (Some(Advice::Random), _) => Some("faults of a mapping with MADV_RANDOM cause no decision"),
+        (_, Some(window)) if window.limit_pages == 0 => {
+            Some("faults of a mapping cause no decision where the window is 0")
+        }
+        _ => None,
+    }
+}
+
+/// What the counts do not have.
+fn unseen(file: &OpenFile, major_faults: Option<u64>) -> String {
+    let Some(why) = blindness(file) else { return String::new() };
+    let faults = match major_faults {
+        Some(0) => "its process waited for no page of any mapping (0 major faults)".into(),
+        Some(faults) => format!("its process had {} major faults, each of which waited for a page", grouped(faults)),
+        None => "the major faults of its process are not known".into(),
+    };
+    format!("; not seen: {why}; {faults}")
 }
 
 fn bytes(pages: u64) -> u64 {
@@ -60,7 +90,10 @@ fn now(file: &OpenFile, request_bytes: Option<u64>) -> String {
     let request =
         request_bytes.map_or_else(String::new, |most| format!("; a request of the disk has at most {}", size(most)));
     let last = match (window.pages, window.marker()) {
-        _ if window.is_unused() => "nothing was read from the disk through this open file".to_owned(),
+        _ if window.is_unused() && blindness(file).is_some() => {
+            "no read-ahead; what faults of its mapping have read leaves no trace here".to_owned()
+        }
+        _ if window.is_unused() => "no read-ahead, and no read through the page cache, so far".to_owned(),
         (0, _) => "no read-ahead so far".to_owned(),
         (count, marker) => {
             let range = format!("{} to {}", grouped(window.start), grouped(window.end() - 1));
@@ -127,7 +160,7 @@ fn reason(file: &OpenFile, window: &Window) -> String {
 fn seen(counted: &Counted, interval: Duration) -> String {
     let in_interval = format!("in {}", time(interval.as_micros() as u64));
     if counted.is_idle() {
-        return format!("{in_interval}: not read");
+        return format!("{in_interval}: no access to an absent page was seen");
     }
     let hits = counted.hits.map_or_else(String::new, |hits| format!("{} hits, ", grouped(hits)));
     let faults = match counted.faults {
@@ -152,7 +185,7 @@ fn seen(counted: &Counted, interval: Duration) -> String {
     )
 }
 
-fn better(file: &OpenFile, counted: Option<(&Counted, Duration)>) -> String {
+fn better(file: &OpenFile, counted: Option<(&Counted, Duration)>, major_faults: Option<u64>) -> String {
     let Some((counted, interval)) = counted else { return "count an interval (--interval) to see that".into() };
     let window = file.window.unwrap_or_default();
     let limit = u64::from(window.limit_pages);
@@ -162,10 +195,14 @@ fn better(file: &OpenFile, counted: Option<(&Counted, Duration)>) -> String {
     let waited = share(counted.wait.as_micros() as u64, interval.as_micros() as u64);
     let can_steer = file.descriptor.is_some();
     match file.pattern {
-        _ if counted.is_idle() => "nothing: it was not read".into(),
+        _ if file.mapping_advice == Some(Advice::Random) && major_faults != Some(0) => {
+            "if its accesses have an order: no MADV_RANDOM in the program, or MADV_WILLNEED some accesses early; each fault waits for one page".into()
+        }
+        _ if counted.is_idle() && blindness(file).is_none() => "nothing: no access to an absent page was seen".into(),
         _ if file.pattern == Pattern::Advised || file.mapping_advice.is_some() => {
             "leave alone: the program has chosen".into()
         }
+        _ if counted.is_idle() => "not known: see what was not seen".into(),
         Pattern::RandomMapped if wasteful => random_mapped(counted, can_steer),
         Pattern::RandomRead if wasteful => {
             "POSIX_FADV_RANDOM in the program, or a small window by ahead steer: most of what is read is not used"
@@ -225,7 +262,7 @@ mod tests {
     fn explained(pattern: Pattern, window: Window, counted: Counted) -> Explanation {
         let window = Some(window);
         let file = OpenFile { descriptor: Some(3), pattern, window, counted: Some(counted), ..OpenFile::default() };
-        explain(&file, Some(Duration::from_secs(1)), Some(1280 << 10))
+        explain(&file, Some(Duration::from_secs(1)), Some(1280 << 10), None)
     }
 
     fn counted(issued_pages: u64, used: u64, wait_ms: u64) -> Counted {
@@ -260,7 +297,7 @@ mod tests {
         assert_eq!(said.better, expected);
         assert!(said.why.contains("reads 128.0 KiB around each"), "{}", said.why);
         let mapping = OpenFile { pattern: Pattern::RandomMapped, counted: Some(faults), ..OpenFile::default() };
-        let said = explain(&mapping, Some(Duration::from_secs(1)), None);
+        let said = explain(&mapping, Some(Duration::from_secs(1)), None, None);
         assert!(said.better.contains("its descriptor was closed") && said.now.contains("gone"), "{said:?}");
     }
 
@@ -271,7 +308,34 @@ mod tests {
         assert!(said.now.starts_with("no read-ahead") && said.why.contains("POSIX_FADV_RANDOM"), "{said:?}");
         assert_eq!(said.better, "leave alone: the program has chosen");
         let mapped = OpenFile { window: Some(STREAM), mapping_advice: Some(Advice::Random), ..OpenFile::default() };
-        assert!(explain(&mapped, None, None).why.contains("MADV_RANDOM"));
+        assert!(explain(&mapped, None, None, None).why.contains("MADV_RANDOM"));
+    }
+
+    /// Regression: "it was not read", during 974 major faults.
+    #[test]
+    fn faults_that_cause_no_decision_are_not_denied() {
+        let unused = Window { limit_pages: 32, disk_limit_pages: 32, ..Window::default() };
+        let counted = Some(Counted::default());
+        let file =
+            OpenFile { window: Some(unused), mapping_advice: Some(Advice::Random), counted, ..OpenFile::default() };
+        let said = |file: &OpenFile, faults| explain(file, Some(Duration::from_secs(1)), None, faults);
+        let some = said(&file, Some(974));
+        assert!(some.now.ends_with("leaves no trace here"), "{}", some.now);
+        let seen = "in 1.00 s: no access to an absent page was seen; not seen: faults of a mapping with MADV_RANDOM cause no decision; its \
+                    process had 974 major faults, each of which waited for a page";
+        assert_eq!(some.seen, seen);
+        assert!(some.better.contains("no MADV_RANDOM"), "{}", some.better);
+        let none = said(&file, Some(0));
+        assert!(
+            none.seen.ends_with("(0 major faults)") && none.better == "leave alone: the program has chosen",
+            "{none:?}"
+        );
+        let off = OpenFile { window: Some(Window::default()), mapping_advice: None, ..file.clone() };
+        let said = said(&off, None);
+        assert!(said.seen.contains("where the window is 0; the major faults of its process are not known"), "{said:?}");
+        for text in [said.now, said.better, some.now] {
+            assert!(!text.contains("not read") && !text.contains("nothing"), "{text}");
+        }
     }
 
     #[test]
@@ -288,7 +352,7 @@ mod tests {
                 }
             }
         }
-        let said = explain(&OpenFile::default(), None, None);
+        let said = explain(&OpenFile::default(), None, None, None);
         assert!(said.seen.contains("nothing was counted") && said.better.contains("--interval"), "{said:?}");
     }
 }

@@ -27,6 +27,6 @@ pub use json::{file_json, readahead_hit_ratio, totals_json};
 pub use open_file::{Advice, Counted, Decided, OpenFile, Pattern, Totals, Window};
 pub use page_map::PageMap;
 pub use pattern::pattern;
-pub use proc::{mapping_advice, process_exists};
+pub use proc::{major_faults, mapping_advice, process_exists};
 pub use sampler::{Sample, Sampler};
 pub use sort::{SortKey, keep, sort};

@@ -1,12 +1,13 @@
 //! Which pages of an open file are in the page cache.
 //!
 //! The file is opened for this, and closed at once. Opening a file of a network file system or of FUSE may drop its cached pages, and may
-//! wait for a server: such a file has no map. The identity of the inode is checked, for the process may have replaced the descriptor.
+//! wait for a server: such a file has no map. The file is compared before it is opened, for the process may have replaced the descriptor.
 
 use crate::OpenFile;
+use ahead_sys::other_process::{Descriptor, Expected, reopen_descriptor};
 use ahead_sys::{Error, Result, cache, machine, mounts};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, openat, statx};
-use std::os::fd::{AsRawFd, OwnedFd};
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
 
 /// Residency of a file, in parts of equal size.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -51,28 +52,22 @@ fn open(file: &OpenFile) -> Result<OwnedFd> {
     if !type_of.is_some_and(|fs_type| LOCAL.contains(&fs_type)) {
         return Err(refused("opening a file of this file system may change its cached pages"));
     }
-    let failed = |error: rustix::io::Errno| Error::io("open a file of another process", error);
-    let link = format!("/proc/{}/fd/{descriptor}", file.pid);
-    // A handle first, without access: the descriptor may be a FIFO by now.
-    let handle = openat(CWD, link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?;
-    let found =
-        statx(&handle, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::BASIC_STATS).map_err(failed)?;
-    let is_regular = FileType::from_raw_mode(u32::from(found.stx_mode)) == FileType::RegularFile;
-    if !is_regular || found.stx_ino != file.inode_number {
-        return Err(refused("the descriptor belongs to another file by now"));
-    }
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let link = format!("/proc/self/fd/{}", handle.as_raw_fd());
-    // Without a new access time, where this user may ask for that.
-    openat(CWD, &link, flags | OFlags::NOATIME, Mode::empty())
-        .or_else(|_| openat(CWD, &link, flags, Mode::empty()))
-        .map_err(failed)
+    let of_file = Descriptor { pid: file.pid, tid: file.pid, number: descriptor };
+    let expected = Expected { device: file.device, inode_number: file.inode_number, is_block_device: false };
+    reopen_descriptor(&of_file, &expected).map_err(|error| match error.raw_os_error() {
+        Some(number) if number == Errno::STALE.raw_os_error() => {
+            refused("the descriptor belongs to another file by now")
+        }
+        _ => error,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ahead_sys::sparse::memory_file;
     use std::fs::File;
+    use std::os::fd::AsRawFd;
     use std::os::unix::fs::MetadataExt;
 
     fn open_file(file: &File) -> OpenFile {
@@ -101,6 +96,16 @@ mod tests {
         assert_eq!(PageMap::of(&seen, 1000).unwrap().shares.len(), 100);
         let replaced = OpenFile { inode_number: seen.inode_number + 1, ..seen };
         assert!(PageMap::of(&replaced, 10).unwrap_err().to_string().contains("another file"));
+    }
+
+    /// Regression: the inode number alone was compared. A file of a user's FUSE server may have any, and the open waits for that server.
+    #[test]
+    fn file_with_the_same_inode_number_on_another_device_is_not_opened() {
+        let (here, elsewhere) =
+            (tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap(), memory_file("x", 1).unwrap());
+        let seen = OpenFile { device: open_file(&here).device, ..open_file(&elsewhere) };
+        let error = PageMap::of(&seen, 10).unwrap_err().to_string();
+        assert!(error.contains("another file") || error.contains("may change its cached pages"), "{error}");
     }
 
     #[test]

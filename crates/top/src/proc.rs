@@ -3,10 +3,13 @@
 
 use crate::Advice;
 use ahead_model::DeviceNumber;
+use ahead_sys::within::Patience;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
+use std::sync::{LazyLock, Mutex, PoisonError};
+use std::time::Duration;
 
 /// Its name, without the line end; empty if it has ended.
 pub fn comm(pid: u32) -> Vec<u8> {
@@ -26,9 +29,34 @@ pub fn path(pid: u32, descriptor: u32) -> Option<Vec<u8>> {
     Some(OsString::from(link).into_vec())
 }
 
+/// Longest wait for the list of a process's mappings: milliseconds for a large one.
+const MAPPINGS: Duration = Duration::from_secs(2);
+
+/// Threads that wait for such lists.
+const MOST_WAITING: usize = 4;
+
+static PATIENCE: LazyLock<Mutex<Patience>> = LazyLock::new(|| Mutex::new(Patience::new(MAPPINGS, MOST_WAITING)));
+
+/// `/proc/PID/maps` or `smaps`. To read it, the kernel waits for a lock that the process may hold for any time. `None`: it does, or has ended.
+fn mappings(pid: u32, file: &str) -> Option<Vec<u8>> {
+    let path = format!("/proc/{pid}/{file}");
+    PATIENCE.lock().unwrap_or_else(PoisonError::into_inner).ask(move || fs::read(path).ok())?
+}
+
+/// Major faults of a process so far: those that waited for a disk. `None`: it has ended.
+pub fn major_faults(pid: u32) -> Option<u64> {
+    major_faults_in(&fs::read(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// `7 (name) S 1 …`: the twelfth field (proc_pid_stat(5)). The name may contain spaces and parentheses.
+fn major_faults_in(stat: &[u8]) -> Option<u64> {
+    let behind_name = stat.iter().rposition(|byte| *byte == b')')?;
+    std::str::from_utf8(&stat[behind_name + 1..]).ok()?.split_ascii_whitespace().nth(9)?.parse().ok()
+}
+
 /// The path of a mapped file.
 pub fn mapped_path(pid: u32, device: DeviceNumber, inode_number: u64) -> Option<Vec<u8>> {
-    mapped_path_in(&fs::read(format!("/proc/{pid}/maps")).ok()?, device, inode_number)
+    mapped_path_in(&mappings(pid, "maps")?, device, inode_number)
 }
 
 /// `7f00-7f01 r--p 00001000 fd:00 131 /path`: address, rights, offset, device in hexadecimal, inode, path with `\012` for line ends.
@@ -45,7 +73,7 @@ fn mapped_path_in(maps: &[u8], device: DeviceNumber, inode_number: u64) -> Optio
 
 /// The advice of its mappings (`madvise`), by device and inode; only those that have any. A file with several keeps the last one.
 pub fn mapping_advice(pid: u32) -> HashMap<(DeviceNumber, u64), Advice> {
-    mapping_advice_in(&fs::read(format!("/proc/{pid}/smaps")).unwrap_or_default())
+    mapping_advice_in(&mappings(pid, "smaps").unwrap_or_default())
 }
 
 /// The line of a mapping as in `maps`, then lines with a name and a colon: `VmFlags: rd mr me rr`, with `rr` for random and `sr` for
@@ -127,6 +155,13 @@ mod tests {
         assert_eq!(found.get(&(DeviceNumber::new(254, 0), 131)), Some(&Advice::Random));
         assert!(!found.contains_key(&(DeviceNumber::new(254, 0), 132)));
         assert!(mapping_advice_in(b"VmFlags: rr\n\xff : x\nx:\n").is_empty());
+    }
+
+    #[test]
+    fn major_faults_are_the_twelfth_field() {
+        assert_eq!(major_faults_in(b"7 (a ) b) S 1 2 3 4 5 6 7 8 974 10 11\n"), Some(974));
+        assert_eq!((major_faults_in(b"7 (a"), major_faults_in(b"7 (a) S 1\n")), (None, None));
+        assert!(major_faults(std::process::id()).is_some() && major_faults(u32::MAX).is_none());
     }
 
     #[test]

@@ -111,7 +111,7 @@ fn refuse_held(system: &System, node: &Path, directories: &[PathBuf]) -> Result<
     if above.is_empty() {
         return Ok(());
     }
-    let commands: Vec<String> = above.iter().map(|name| format!("ahead tune /dev/{name}")).collect();
+    let commands: Vec<String> = above.iter().map(|name| format!("sudo ahead tune /dev/{name}")).collect();
     let why = format!("{} lies on it, and its window counts; run: {}", above.join(", "), commands.join("; "));
     Err(Error::unsupported(window_of(node), why))
 }
@@ -179,7 +179,7 @@ mod tests {
             [DeviceNumber::new(8, 0), DeviceNumber::new(8, 2), DeviceNumber::new(8, 16), DeviceNumber::new(9, 0)]
         {
             let refused = targets(&disks, "", device).unwrap_err().to_string();
-            assert!(refused.contains("its window counts; run: ahead tune /dev/dm-0"), "{device:?}: {refused}");
+            assert!(refused.contains("its window counts; run: sudo ahead tune /dev/dm-0"), "{device:?}: {refused}");
         }
         assert_eq!(targets(&disks, "", DeviceNumber::new(253, 0)).unwrap().number, DeviceNumber::new(253, 0));
         // With a file system on another partition, the window of the disk governs this one, too.

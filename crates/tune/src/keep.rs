@@ -124,8 +124,9 @@ impl Store {
             _ => ("udev", &["etc/udev", "usr/lib/udev", "lib/udev"][..]),
         };
         if !homes.iter().any(|home| self.system.kept.join(home).is_dir()) {
-            let why =
-                format!("there is no {reader} to read it; set the window at each start: ahead tune … --kb … --apply");
+            let why = format!(
+                "there is no {reader} to read it; set the window at each start: sudo ahead tune … --kb … --apply"
+            );
             return Err(Error::unsupported(what(), why));
         }
         match self.holder_of(identity, target)? {

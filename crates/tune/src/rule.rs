@@ -110,7 +110,7 @@ fn known(name: &str) -> Result<&str, String> {
 
 fn header(identity: &Identity) -> String {
     let plain = comment(&identity.to_string());
-    format!("{HEADER}: the read-ahead window of {plain}.\n# `ahead tune --restore` takes it away.\n")
+    format!("{HEADER}: the read-ahead window of {plain}.\n# `sudo ahead tune --restore` takes it away.\n")
 }
 
 fn udev(identity: &Identity, name: &str, value: &str, (kind, above): (&str, &str), kb: u64) -> Result<String, String> {

@@ -181,10 +181,10 @@ fn kind_of(system: &System, number: DeviceNumber, mount: Option<&Mount>) -> Kind
             () => Kind::Disk,
         };
     }
-    match mount.map_or("", |mount| mount.fs_type.as_str()) {
-        "btrfs" => Kind::Btrfs,
-        "nfs" | "nfs4" | "cifs" | "smb3" | "9p" | "ceph" | "afs" | "lustre" => Kind::Network,
-        fuse if fuse == "fuse" || fuse == "fuseblk" || fuse.starts_with("fuse.") || fuse == "virtiofs" => Kind::Fuse,
+    match mount {
+        Some(mount) if mount.fs_type == "btrfs" => Kind::Btrfs,
+        Some(mount) if mount.is_network() => Kind::Network,
+        Some(mount) if mount.is_fuse() => Kind::Fuse,
         _ => Kind::Other,
     }
 }

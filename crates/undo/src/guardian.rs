@@ -8,7 +8,7 @@
 //! With read-ahead off the whole machine is slow, and the next `ahead`, which would restore it, may start a month later.
 //! Therefore every process that changes a setting of the machine for some time has a guardian: our own program, started again
 //! in its own session. Signals to the process group and the end of the terminal do not reach it. Its only descriptor is the
-//! pipe that reports readiness. If the guardian is killed, too, the notes stay for `ahead restore`.
+//! pipe that reports readiness. If the guardian is killed, too, the notes stay for `sudo ahead restore`.
 
 use super::{Action, ProcessId};
 use ahead_process::family;
@@ -55,7 +55,7 @@ fn start_once(owner: ProcessId) {
         return;
     }
     if let Err(error) = start(arguments, owner) {
-        tracing::info!("no guardian (if this process is killed, `ahead restore` undoes its changes): {error}");
+        tracing::info!("no guardian (if this process is killed, `sudo ahead restore` undoes its changes): {error}");
     }
 }
 

@@ -3,7 +3,7 @@
 //! ```text
 //!     note (/run/ahead/undo/…json)  →  change  →  …work…  →  undo  →  note removed
 //!            │                                      │
-//!            └── after SIGKILL or power loss ───────┴─▶  `ahead restore` reads the note and undoes the change
+//!            └── after SIGKILL or power loss ───────┴─▶  `sudo ahead restore` reads the note and undoes the change
 //! ```
 //!
 //! A [`Guard`] undoes on drop: success, error and panic take the same path, and signals become ordinary returns
@@ -364,7 +364,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if let Err(error) = self.undo_once() {
-            tracing::warn!("cannot undo a change (run `ahead restore` to try again): {error}");
+            tracing::warn!("cannot undo a change (run `sudo ahead restore` to try again): {error}");
         }
     }
 }

@@ -2,10 +2,12 @@
 //! measurement. With two recordings at once, the first to end would restore the settings of both. Steering has a lock of the same kind.
 
 use crate::home;
+use ahead_model::DeviceNumber;
 use ahead_sys::{Error, Result};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// The held lock. Dropping it, or the end of the process, releases it.
@@ -32,6 +34,13 @@ impl MachineLock {
         Self::try_acquire_at("steering read-ahead", STEERING_PATH)
     }
 
+    /// The number of the process that holds the lock. `None`: no process does, or it is unknown (in another PID namespace).
+    pub fn holder() -> Option<u32> {
+        let lock = std::fs::metadata(PATH).ok()?;
+        let (device, inode) = (DeviceNumber::from_stat(lock.dev()), lock.ino());
+        holder_in(&std::fs::read_to_string("/proc/locks").ok()?, device, inode)
+    }
+
     /// `purpose`: the operation that needs it, for messages.
     fn try_acquire_at(purpose: &str, path: &str) -> Result<Option<MachineLock>> {
         let file = home::open_lock(purpose, Path::new(path))?;
@@ -40,5 +49,31 @@ impl MachineLock {
             Err(Errno::WOULDBLOCK) => Ok(None),
             Err(error) => Err(Error::io(format!("lock {path}"), error)),
         }
+    }
+}
+
+/// The process with a flock(2) lock on a file, in the text of `/proc/locks`: `1: FLOCK  ADVISORY  WRITE 4711 00:18:99 0 EOF`, the device in
+/// hexadecimal. A line of a waiting process has an arrow in its second field.
+fn holder_in(locks: &str, device: DeviceNumber, inode: u64) -> Option<u32> {
+    let file = format!("{:02x}:{:02x}:{inode}", device.major, device.minor);
+    let holder = |line: &str| match line.split_ascii_whitespace().collect::<Vec<_>>()[..] {
+        [_, "FLOCK", _, _, pid, place, ..] if place == file => pid.parse().ok().filter(|pid| *pid > 0),
+        _ => None,
+    };
+    locks.lines().find_map(holder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holder_is_the_process_whose_lock_is_on_the_file() {
+        let locks = "1: POSIX  ADVISORY  WRITE 7 00:18:99 0 EOF\n2: FLOCK  ADVISORY  WRITE 8 00:18:98 0 EOF\n\
+            3: -> FLOCK  ADVISORY  WRITE 9 00:18:99 0 EOF\n3: FLOCK  ADVISORY  WRITE 4711 00:18:99 0 EOF\n\
+            4: FLOCK  ADVISORY  WRITE -1 fe:01:5 0 EOF\n";
+        let holder = |major, minor, inode| holder_in(locks, DeviceNumber::new(major, minor), inode);
+        assert_eq!(holder(0, 0x18, 99), Some(4711));
+        assert_eq!((holder(0xfe, 1, 5), holder(0, 0x18, 97)), (None, None));
     }
 }

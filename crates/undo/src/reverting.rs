@@ -45,7 +45,7 @@ fn unmount(target: &Path, mount: &MountIdentity) -> Result<Outcome> {
         Namespace::Ended => Ok(Outcome::Undone),
         // An error, so that the note stays.
         Namespace::OfProcess(pid) => {
-            let why = format!("it is in another mount namespace; run: nsenter -m -t {pid} ahead restore");
+            let why = format!("it is in another mount namespace; run: sudo nsenter -m -t {pid} ahead restore");
             Err(Error::Unsupported { what: format!("unmounting {}", target.display()), why })
         }
     }

@@ -64,6 +64,9 @@ static void test_reader_options(void)
     EQUAL(ahead_reader_open("file", NULL, NULL), -EINVAL);
     EQUAL(ahead_reader_open("missing", NULL, &reader), -ENOENT);
     EQUAL(ahead_reader_open("file/file", NULL, &reader), -ENOTDIR);
+    static char endless[10000];
+    memset(endless, 'x', sizeof endless - 1);
+    EQUAL(ahead_reader_open(endless, NULL, &reader), -ENAMETOOLONG);
 
     memset(&options, 0, sizeof options);
     EQUAL(ahead_reader_open("file", &options.known, &reader), -EINVAL);
@@ -290,6 +293,68 @@ static int two_items(void *context, ahead_item *item)
     return 1;
 }
 
+/* A function of the program that uses the prefetcher that calls it, which the header forbids. */
+static ahead_prefetcher *calling;
+
+static int reentrant_item(void *context, ahead_item *item)
+{
+    (void)item;
+    EQUAL(ahead_prefetcher_next(calling, NULL), -EBUSY);
+    ++*(int *)context;
+    return 0;
+}
+
+static void test_busy(void)
+{
+    int calls = 0;
+
+    EQUAL(ahead_prefetcher_new(reentrant_item, &calls, NULL, &calling), 0);
+    EQUAL(ahead_prefetcher_next(calling, NULL), 0);
+    EQUAL(calls, 1);
+    ahead_prefetcher_free(calling);
+}
+
+/* A reader that a thread of the parent uses at the time of the fork. */
+static void *read_pipe(void *reader)
+{
+    char byte;
+    long read;
+
+    /* While the main thread looks whether this one reads. */
+    while ((read = ahead_reader_read((ahead_reader *)reader, &byte, 1)) == -EBUSY)
+        ;
+    EQUAL(read, 1);
+    return NULL;
+}
+
+static void test_busy_at_fork(void)
+{
+    ahead_reader *reader;
+    pthread_t thread;
+    int ends[2], status = -1;
+    long busy;
+
+    EQUAL(pipe(ends), 0);
+    EQUAL(ahead_reader_from_fd(ends[0], NULL, &reader), 0);
+    EQUAL(pthread_create(&thread, NULL, read_pipe, reader), 0);
+    /* Until the thread reads, each of these calls fails with ESPIPE. */
+    while ((busy = ahead_reader_seek(reader, 0, SEEK_SET)) == -ESPIPE)
+        ;
+    EQUAL(busy, -EBUSY);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(60);
+        _exit(ahead_reader_read(reader, &status, 1) == -EBUSY ? 0 : 1);
+    }
+    EQUAL(waitpid(child, &status, 0), child);
+    EQUAL(status, 0);
+    EQUAL(write(ends[1], "x", 1), 1);
+    EQUAL(pthread_join(thread, NULL), 0);
+    ahead_reader_close(reader);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 static void test_prefetcher_of_function(int last, uint64_t reserved, int expected_items, int expected_end)
 {
     struct source source = {0, last, reserved};
@@ -384,5 +449,7 @@ int main(int argc, char **argv)
     test_fork();
     test_advise();
     test_prefetcher();
+    test_busy();
+    test_busy_at_fork();
     return failures == 0 ? 0 : 1;
 }

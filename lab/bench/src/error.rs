@@ -13,7 +13,7 @@ pub enum Error {
     Kernel(#[from] ahead_sys::Error),
     /// Reading through a policy failed.
     #[error("{0}")]
-    Live(#[from] ahead_live::Error),
+    Live(#[from] crate::live::Error),
     /// The emulated disk does not answer.
     #[error("{0}")]
     Disk(#[from] ahead_disk::Error),

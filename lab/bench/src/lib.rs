@@ -3,7 +3,7 @@
 //! ```text
 //!     Job ──▶ variants ──▶ readers: each a thread with its parts, which are streams of the simulator
 //!                                │
-//!        files, cold  ───────────┤   read-ahead: the kernel, a policy (ahead-live) with n pages, or direct reads
+//!        files, cold  ───────────┤   read-ahead: the kernel, a policy ([`live`]) with n pages, or direct reads
 //!        the device's counts ────┤
 //!                                ▼
 //!                         Observed: times, hits and misses, requests of the device
@@ -35,6 +35,7 @@ mod stale_trees;
 mod traits;
 
 pub mod jobs;
+pub mod live;
 pub mod report;
 
 pub use device::Device;

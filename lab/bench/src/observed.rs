@@ -1,6 +1,6 @@
 //! The result of a run.
 
-use ahead_live::Counters;
+use crate::live::Counters;
 use ahead_sys::diskstats::Reads;
 use serde::Serialize;
 

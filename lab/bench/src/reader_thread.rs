@@ -2,9 +2,9 @@
 
 use crate::cache_probe::LookupCounts;
 use crate::job::{Part, Work};
+use crate::live::{Engine, Reader};
 use crate::observed::Sample;
 use crate::{Error, Result};
-use ahead_live::{Engine, Reader};
 use ahead_policy::{OpenId, PAGE_BYTES};
 use ahead_sim::{Op, Pattern};
 use ahead_sys::directory::HeldFile;
@@ -281,8 +281,8 @@ pub fn in_file(error: Error, path: &Path) -> Error {
     let with_path = |what: String, source| Error::Io { what: format!("{what}: {}", path.display()), source };
     match error {
         Error::Io { what, source } => with_path(what, source),
-        Error::Live(ahead_live::Error::Io(source)) => with_path("read".into(), source),
-        Error::Live(ahead_live::Error::Kernel(ahead_sys::Error::Io { what, source })) => with_path(what, source),
+        Error::Live(crate::live::Error::Io(source)) => with_path("read".into(), source),
+        Error::Live(crate::live::Error::Kernel(ahead_sys::Error::Io { what, source })) => with_path(what, source),
         other => other,
     }
 }

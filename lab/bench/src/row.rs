@@ -1,10 +1,10 @@
 //! A row of the result: medians of some runs, with their spread.
 
 use crate::job::Variant;
+use crate::live::Counters;
 use crate::observed::{Observed, Sample};
 use crate::run::ReadAhead;
 use crate::spread::Spread;
-use ahead_live::Counters;
 use ahead_policy::PAGE_BYTES;
 use serde::Serialize;
 

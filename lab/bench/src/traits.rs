@@ -23,7 +23,7 @@ pub fn measure_traits(files: &Files, stop: &AtomicBool) -> Result<(DeviceDescrip
     };
     let file = extra.as_ref().map_or(first, |extra| extra.held());
     files.make_cold().map_err(|error| files.explain(error))?;
-    let measured = ahead_live::describe::measure(file);
+    let measured = crate::live::describe::measure(file);
     files.make_cold().map_err(|error| files.explain(error))?;
     match measured {
         Err(error) if is_unsupported(&error) => Ok((DeviceDescription::default(), Some(error.to_string()))),
@@ -34,10 +34,10 @@ pub fn measure_traits(files: &Files, stop: &AtomicBool) -> Result<(DeviceDescrip
 
 /// Whether an error means that the disk cannot be measured, and not that the disk failed. The reasons: the file is too short, its file
 /// system has no direct I/O, or asynchronous reads are forbidden.
-fn is_unsupported(error: &ahead_live::Error) -> bool {
+fn is_unsupported(error: &crate::live::Error) -> bool {
     const NO_DIRECT_READS: [Errno; 5] = [Errno::INVAL, Errno::OPNOTSUPP, Errno::NOSYS, Errno::PERM, Errno::AGAIN];
     let code = match error {
-        ahead_live::Error::Kernel(ahead_sys::Error::Io { source, .. }) | ahead_live::Error::Io(source) => {
+        crate::live::Error::Kernel(ahead_sys::Error::Io { source, .. }) | crate::live::Error::Io(source) => {
             source.raw_os_error()
         }
         _ => None,
@@ -52,7 +52,7 @@ mod tests {
     /// Regression: a disk that failed during the measurement was described as one of 8 ms and 100 MB/s.
     #[test]
     fn failing_disk_is_not_an_unsupported_one() {
-        let live = |code: Errno| ahead_live::Error::Kernel(ahead_sys::Error::io("read", code));
+        let live = |code: Errno| crate::live::Error::Kernel(ahead_sys::Error::io("read", code));
         assert!(is_unsupported(&live(Errno::INVAL)) && is_unsupported(&std::io::Error::other("short").into()));
         assert!(![Errno::IO, Errno::NXIO, Errno::NOENT].map(live).iter().any(is_unsupported));
     }

@@ -12,9 +12,9 @@ use ahead_policy::DeviceDescription;
 use ahead_process::{Signals, end_by_signals};
 use ahead_report::progress::Progress;
 use ahead_report::table::Screen;
+use ahead_sys::bdi;
 use ahead_sys::user::User;
 use ahead_sys::within::check_answers;
-use ahead_sys::{bdi, machine};
 use anyhow::Context;
 use clap::Args;
 use clap::error::ErrorKind;
@@ -108,8 +108,7 @@ impl Bench {
         Files::check(&self.directory, &job.file_sizes())?;
         read_aheads.iter().try_for_each(|read_ahead| read_ahead.check(&self.directory))?;
         // A concurrent recording switches read-ahead off, which would change the figures; only root can record.
-        let _lock =
-            machine::is_root().then(|| ahead::wait_for_machine(&Signals::take()?, &messages::print)).transpose()?;
+        let _lock = ahead::wait_for_machine_as_root(&Signals::take()?, &messages::print)?;
         let results = interruptible(|stop| self.measure(&job, &read_aheads, stop))?;
         end_by_signals();
         let text = if self.json {

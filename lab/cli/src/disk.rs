@@ -1,9 +1,9 @@
 //! `ahead disk`: emulated slow disks.
 
 use ahead_cli::messages;
-use ahead_disk::{ByteRange, DiskInfo, Error, FaultChange, Faults, ModelSource};
+use ahead_disk::{ByteRange, FaultChange, Faults, ModelSource};
 use ahead_disk_server::{Filesystem, Launcher, print};
-use ahead_model::quantity::{parse_size, parse_size_with_unit, parse_time};
+use ahead_model::quantity::{parse_size_with_unit, parse_time};
 use ahead_undo::ProcessId;
 use clap::{Args, Subcommand, ValueEnum};
 use std::io::stdout;
@@ -97,7 +97,7 @@ struct Options {
     #[arg(long, value_name = "FILE")]
     write_log: Option<PathBuf>,
     /// Fail reads that touch these bytes of the disk: START+LENGTH or START-END, as in 1M+64K (may be repeated)
-    #[arg(long, value_name = "RANGE", value_parser = parse_range)]
+    #[arg(long, value_name = "RANGE")]
     fail: Vec<ByteRange>,
     /// Add this delay to every read, as in 80ms
     #[arg(long, value_name = "TIME", value_parser = parse_stall, default_value = "0")]
@@ -142,7 +142,7 @@ struct Fault {
     /// Name, image, mount point or device of the disk
     disk: String,
     /// Fail reads that touch these bytes of the disk, too: START+LENGTH or START-END (may be repeated)
-    #[arg(long, value_name = "RANGE", value_parser = parse_range)]
+    #[arg(long, value_name = "RANGE")]
     fail: Vec<ByteRange>,
     /// Add this delay to every read, as in 80ms; 0 removes it
     #[arg(long, value_name = "TIME", value_parser = parse_stall)]
@@ -205,21 +205,13 @@ impl Disk {
             DiskCommand::Stat(command) => command.run()?,
             DiskCommand::Fault(command) => command.run()?,
             DiskCommand::Detach(command) => command.run()?,
-            DiskCommand::Serve => unwrap_kernel_error(ahead_disk_server::serve(&launcher()))?,
+            DiskCommand::Serve => ahead_disk_server::serve(&launcher())?,
             DiskCommand::FinishAfter { pid, start_ticks } => {
-                unwrap_kernel_error(ahead_disk_server::finish_after(ProcessId { pid, start_ticks }))?;
+                ahead_disk_server::finish_after(ProcessId { pid, start_ticks })?;
             }
         }
         Ok(ExitCode::SUCCESS)
     }
-}
-
-/// Unwraps the kernel's error, which decides the exit status.
-fn unwrap_kernel_error<T>(result: Result<T, Error>) -> anyhow::Result<T> {
-    result.map_err(|error| match error {
-        Error::Kernel(error) => error.into(),
-        other => other.into(),
-    })
 }
 
 pub(crate) fn launcher() -> Launcher {
@@ -231,7 +223,7 @@ impl Options {
         Ok(ahead_disk_server::Attach {
             image,
             name: self.name.clone(),
-            model: unwrap_kernel_error(ModelSource::load(&self.model))?,
+            model: ModelSource::load(&self.model)?,
             mount: self.mount.clone(),
             read_only,
             read_ahead_kb: self.read_ahead_kb,
@@ -249,7 +241,7 @@ impl Create {
             size_bytes: self.size,
             filesystem: self.fs.filesystem(),
         };
-        let disk = unwrap_kernel_error(ahead_disk_server::create(&launcher(), &create))?;
+        let disk = ahead_disk_server::create(&launcher(), &create)?;
         Ok(print::attached(&mut stdout(), &disk, self.options.json)?)
     }
 }
@@ -257,91 +249,47 @@ impl Create {
 impl Attach {
     fn run(self) -> anyhow::Result<()> {
         let attach = self.options.attach(self.image, self.read_only)?;
-        let disk = unwrap_kernel_error(ahead_disk_server::attach(&launcher(), &attach))?;
+        let disk = ahead_disk_server::attach(&launcher(), &attach)?;
         Ok(print::attached(&mut stdout(), &disk, self.options.json)?)
     }
 }
 
 impl List {
     fn run(self) -> anyhow::Result<()> {
-        Ok(print::list(&mut stdout(), &unwrap_kernel_error(ahead_disk::list())?, self.json)?)
+        Ok(print::list(&mut stdout(), &ahead_disk::list()?, self.json)?)
     }
 }
 
 impl Stat {
     fn run(self) -> anyhow::Result<()> {
-        let disk = unwrap_kernel_error(find_or_only_disk(self.disk.as_deref()))?;
+        let disk = ahead_disk::find_or_only(self.disk.as_deref())?;
         let client = ahead_disk::Client::new(&disk);
-        let reads = unwrap_kernel_error(self.reads.then(|| client.reads()).transpose())?;
-        let stat = unwrap_kernel_error(if self.reset { client.reset() } else { client.stat() })?;
+        let reads = self.reads.then(|| client.reads()).transpose()?;
+        let stat = if self.reset { client.reset() } else { client.stat() }?;
         Ok(print::stat(&mut stdout(), &disk, &stat, reads.as_deref(), self.json)?)
     }
 }
 
 impl Fault {
     fn run(self) -> anyhow::Result<()> {
-        let disk = unwrap_kernel_error(ahead_disk::find(&self.disk))?;
+        let disk = ahead_disk::find(&self.disk)?;
         let change = FaultChange { clear: self.clear, fail: self.fail, stall_ms: self.stall };
-        let faults = unwrap_kernel_error(ahead_disk::Client::new(&disk).fault(change))?;
+        let faults = ahead_disk::Client::new(&disk).fault(change)?;
         Ok(print::faults(&mut stdout(), &disk, &faults, self.json)?)
     }
 }
 
 impl Detach {
     fn run(self) -> anyhow::Result<()> {
-        let disks = unwrap_kernel_error(if self.all {
-            ahead_disk::list()
-        } else {
-            find_or_only_disk(self.disk.as_deref()).map(|d| vec![d])
-        })?;
-        let (mut detached, mut failed) = (Vec::new(), None);
-        for disk in &disks {
-            match ahead_disk::detach(disk) {
-                Ok(()) => detached.push(disk),
-                Err(error) => {
-                    // With --all the other disks are still detached, except after a signal.
-                    let stop = matches!(error, Error::StillAttached(_));
-                    failed = failed.or(Some(error));
-                    if stop {
-                        break;
-                    }
-                }
-            }
-        }
+        let disks = match self.all {
+            true => ahead_disk::list()?,
+            false => vec![ahead_disk::find_or_only(self.disk.as_deref())?],
+        };
+        let (detached, failed) = ahead_disk::detach_all(&disks);
         let printed = print::detached(&mut stdout(), &detached, self.json);
-        unwrap_kernel_error(failed.map_or(Ok(()), Err))?;
+        failed.map_or(Ok(()), Err)?;
         Ok(printed?)
     }
-}
-
-fn find_or_only_disk(named: Option<&str>) -> Result<DiskInfo, Error> {
-    match named {
-        Some(text) => ahead_disk::find(text),
-        None => {
-            let mut disks = ahead_disk::list()?;
-            match disks.len() {
-                1 => Ok(disks.remove(0)),
-                0 => Err(Error::Invalid("there is no emulated disk".into())),
-                n => Err(Error::Invalid(format!("there are {n} emulated disks: name one of `ahead disk list`"))),
-            }
-        }
-    }
-}
-
-/// `START+LENGTH` or `START-END`, in bytes or with K, M, G, T.
-fn parse_range(text: &str) -> Result<ByteRange, String> {
-    let error = || format!("{text:?} is not a range; write START+LENGTH or START-END, as in 1M+64K");
-    let range = if let Some((start, length)) = text.split_once('+') {
-        ByteRange { offset_bytes: parse_size(start)?, length_bytes: parse_size(length)? }
-    } else {
-        let (start, end) = text.split_once('-').ok_or_else(error)?;
-        let offset_bytes = parse_size(start)?;
-        ByteRange { offset_bytes, length_bytes: parse_size(end)?.checked_sub(offset_bytes).ok_or_else(error)? }
-    };
-    if range.length_bytes == 0 || range.offset_bytes.checked_add(range.length_bytes).is_none() {
-        return Err(error());
-    }
-    Ok(range)
 }
 
 /// Parses a delay with its unit, or 0, into milliseconds.
@@ -355,16 +303,6 @@ fn parse_stall(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ranges_are_lengths_or_ends() {
-        let range = |offset_bytes, length_bytes| Ok(ByteRange { offset_bytes, length_bytes });
-        assert_eq!(parse_range("1M+64K"), range(1 << 20, 64 << 10));
-        assert_eq!(parse_range("4096-8192"), range(4096, 4096));
-        for bad in ["", "5", "8-4", "0+0", "+5", "16777215T+16777215T", "a-b"] {
-            assert!(parse_range(bad).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn stalls_need_a_unit() {

@@ -1,5 +1,7 @@
 //! `ahead generate`: man pages and completions from the definitions of the command lines, and the table of metrics (`make dist`).
 
+mod manual;
+
 use anyhow::Context;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
@@ -70,7 +72,8 @@ fn first_page(laboratory: &clap::Command) -> anyhow::Result<String> {
     let is_first = |command: &&clap::Command| command.get_display_order() >= LABORATORY_PLACE && !command.is_hide_set();
     let first = whole.get_subcommands().filter(is_first).min_by_key(|command| command.get_display_order());
     let entry = format!(".TP\nahead\\-{}(1)\n", first.context("the laboratory has no command")?.get_name());
-    Ok(text.replacen(&entry, &format!(".SH LABORATORY\n{entry}"), 1))
+    let text = text.replacen(&entry, &format!(".SH LABORATORY\n{entry}"), 1);
+    Ok(text.replacen(".SH VERSION\n", &format!("{}.SH VERSION\n", manual::sections(&whole)), 1))
 }
 
 fn page(command: clap::Command) -> anyhow::Result<String> {

@@ -1,9 +1,10 @@
-//! Work that a signal stops: measurements that make files and remove them again.
+//! The work of a measurement: a signal stops it, so that it removes its files; other programs disturb it less.
 
 use ahead_bench::Error;
 use ahead_cli::exit::Stopped;
 use ahead_process::Signals;
-use anyhow::Context;
+use ahead_sys::daemon;
+use anyhow::{Context, bail};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -31,4 +32,15 @@ pub fn interruptible<T: Send>(work: impl FnOnce(&AtomicBool) -> anyhow::Result<T
         }
         (result, _) => result,
     }
+}
+
+/// Runs `work` in a separate thread with a higher priority, where that is permitted: other programs must not disturb the times.
+pub fn undisturbed<T: Send>(work: impl FnOnce() -> anyhow::Result<T> + Send) -> anyhow::Result<T> {
+    let work = || {
+        if let Err(error) = daemon::set_nice() {
+            tracing::debug!("other programs may disturb the times: {error}");
+        }
+        work()
+    };
+    std::thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|_| bail!("the measuring thread panicked"))
 }

@@ -2,14 +2,14 @@
 
 use ahead_cli::output;
 use ahead_papers::report::{self, PaperResult};
-use ahead_papers::{Live, Measured, OnDisk, PAPERS, Paper, RealBoots, named};
+use ahead_papers::{Live, LiveError, Measured, OnDisk, PAPERS, Paper, RealBoots, named};
 use ahead_report::progress::Progress;
 use ahead_report::table::Screen;
 use ahead_sys::user::User;
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use clap::Args;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Compare what papers say about read-ahead with the results here
@@ -39,43 +39,22 @@ impl Papers {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let user = User::behind_sudo()?;
         if let Some(directory) = &self.html {
-            output::with_rights_of(user.as_ref(), || check_directory(directory))?;
+            output::with_rights_of(user.as_ref(), || output::check_pages(directory, report::INDEX))?;
         }
         let boots = self.boots.as_deref().map(RealBoots::load).transpose()?;
         let papers = self.name.map_or(PAPERS, std::slice::from_ref);
-        let live =
-            self.live.then(|| OnDisk::new(crate::disk::launcher())).transpose().map_err(anyhow::Error::from_boxed)?;
+        let live = self.live.then(|| OnDisk::new(crate::disk::launcher())).transpose().map_err(as_itself)?;
         let measured = Measured { live: live.as_ref().map(|live| live as &dyn Live), boots: boots.as_ref() };
         let results = run_all(papers, &measured)?;
         drop(live);
         if let Some(directory) = &self.html {
             let files = report::pages(&results);
-            output::with_rights_of(user.as_ref(), || write(directory, &files))?;
+            output::with_rights_of(user.as_ref(), || output::replace_pages(directory, &files))?;
         }
         let text = if self.json { report::json(&results)? } else { report::text(&results, Screen::stdout()) };
         std::io::stdout().write_all(text.as_bytes())?;
         Ok(ExitCode::SUCCESS)
     }
-}
-
-/// Checks before the work whether pages can be written. Nothing is made yet, so an interrupt leaves nothing.
-fn check_directory(directory: &Path) -> anyhow::Result<()> {
-    output::check_link(directory)?;
-    if directory.exists() {
-        ensure!(directory.is_dir(), "{} is not a directory", directory.display());
-        return Ok(output::check(&directory.join(report::INDEX))?);
-    }
-    // A directory can be made where a file can.
-    output::check(directory).with_context(|| format!("make {}", directory.display()))
-}
-
-/// Writes all pages, each one atomically.
-fn write(directory: &Path, files: &[(String, String)]) -> anyhow::Result<()> {
-    output::check_link(directory)?;
-    if !directory.exists() {
-        std::fs::create_dir(directory).with_context(|| format!("make {}", directory.display()))?;
-    }
-    Ok(files.iter().try_for_each(|(name, page)| output::replace(&directory.join(name), page.as_bytes()))?)
 }
 
 fn run_all(papers: &'static [Paper], measured: &Measured) -> anyhow::Result<Vec<PaperResult>> {
@@ -87,4 +66,12 @@ fn run_all(papers: &'static [Paper], measured: &Measured) -> anyhow::Result<Vec<
         Ok(PaperResult { paper, outcome })
     };
     papers.iter().map(run).collect()
+}
+
+/// The error with its own type, which decides on the status of the command.
+fn as_itself(error: LiveError) -> anyhow::Error {
+    match error.downcast::<ahead_sys::Error>() {
+        Ok(error) => (*error).into(),
+        Err(error) => anyhow::Error::from_boxed(error),
+    }
 }

@@ -1,14 +1,15 @@
 //! `ahead probe`: measures the behaviour of a disk and a kernel.
 
 mod pages;
-mod verify;
 
+use crate::interruptible::undisturbed;
 use ahead::device_store;
 use ahead_cli::exit::{Stopped, UsageError};
 use ahead_cli::output::{self, Output};
 use ahead_device::Model;
 use ahead_model::quantity::parse_size_with_unit;
 use ahead_probe::figures::pelouin;
+use ahead_probe::verify::{self, Check};
 use ahead_probe::{Answer, Answers, Error, Part, Run, Subject, Watcher, find};
 use ahead_process::Signals;
 use ahead_report::number::{grouped, size};
@@ -25,7 +26,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
-use verify::Check;
 
 /// Length of the test file, bytes: sixteen windows of 8 MiB, the largest default of Linux.
 const SIZE_BYTES: u64 = 128 << 20;
@@ -150,16 +150,7 @@ impl Probe {
         // Before the progress starts: the thread of the spinner must not receive a signal.
         let signals = Signals::take()?;
         let watching = Watching { progress: Progress::spinner(), signals, stopped: AtomicI32::new(0) };
-        // The higher priority applies to this thread alone; other programs must not disturb the times.
-        let worked = std::thread::scope(|scope| {
-            let quietly = || {
-                if let Err(error) = ahead_sys::daemon::set_nice() {
-                    tracing::debug!("other programs may disturb the times: {error}");
-                }
-                self.work(&watching)
-            };
-            scope.spawn(quietly).join().map_err(|_| anyhow::anyhow!("the probing thread panicked"))?
-        });
+        let worked = undisturbed(|| self.work(&watching));
         // A signal is the reason, whatever the error is.
         match watching.stopped.load(Ordering::Relaxed) {
             0 => {}
@@ -214,14 +205,8 @@ impl Probe {
     fn prepare_outputs(&self) -> anyhow::Result<Option<Output>> {
         let model = self.model.as_deref().map(Output::prepare).transpose()?;
         if let Some(directory) = &self.figures {
-            output::check_link(directory)?;
+            output::check_pages(directory, pages::PAGE)?;
         }
-        match &self.figures {
-            Some(directory) if directory.is_dir() => output::check(&directory.join(pages::PAGE)),
-            Some(directory) if directory.exists() => bail!("{} is not a directory", directory.display()),
-            Some(directory) => output::check(directory),
-            None => Ok(()),
-        }?;
         Ok(model)
     }
 
@@ -243,13 +228,7 @@ impl Probe {
             output.commit(self.twin(answers, &name)?.to_toml().as_bytes())?;
         }
         if let Some(directory) = &self.figures {
-            output::check_link(directory)?;
-            if !directory.exists() {
-                std::fs::create_dir(directory).with_context(|| format!("make {}", directory.display()))?;
-            }
-            for (name, content) in pages::render(&self.path, figures) {
-                output::replace(&directory.join(name), content.as_bytes())?;
-            }
+            output::replace_pages(directory, &pages::render(&self.path, figures))?;
         }
         Ok(())
     }
@@ -324,9 +303,31 @@ fn text(answers: &Answers, checks: &[Check], screen: Screen) -> String {
     }
     if !checks.is_empty() {
         text.push('\n');
-        text += &verify::table(checks).render(screen);
+        text += &checks_table(checks).render(screen);
     }
     text
+}
+
+/// The comparison with the settings of the system.
+fn checks_table(checks: &[Check]) -> Table {
+    let mut table = Table::new([
+        ("answer", Kind::Text),
+        ("found", Kind::Number),
+        ("expected", Kind::Number),
+        ("", Kind::Text),
+        ("source", Kind::Text),
+    ]);
+    for check in checks {
+        let verdict = match check.agrees {
+            Some(true) => "agrees",
+            Some(false) => "differs",
+            None => "not determined",
+        };
+        let number = |number: f64| format!("{number:.0}");
+        let (found, said) = (check.found.map_or(String::new(), number), number(check.said));
+        table.row([check.what.to_owned(), found, said, verdict.to_owned(), check.by.clone()]);
+    }
+    table
 }
 
 fn value(answer: &Answer) -> String {

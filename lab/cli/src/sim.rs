@@ -6,11 +6,11 @@ mod sweep;
 mod trace;
 
 use ahead_cli::output::{self, Output};
-use ahead_recordings::load_scenario;
 use ahead_report::progress::Progress;
 use ahead_report::table::Screen;
 use ahead_sim::Counters;
-use ahead_sim_report::{
+use ahead_sim::recordings::load_scenario;
+use ahead_sim::report::{
     acts_json, acts_table, csv, describe, json as counters_json, policies_json, policies_text, run_page, steering_acts,
     table, time_limit_warning,
 };

@@ -2,14 +2,14 @@
 
 mod print;
 
-use crate::interruptible::interruptible;
+use crate::interruptible::{interruptible, undisturbed};
 use ahead_cli::tune::{Measurer, Tune, pretty};
 use ahead_profile::Profile;
-use ahead_recordings as recordings;
 use ahead_report::progress::Progress;
 use ahead_report::table::Screen;
+use ahead_sim::recordings;
 use ahead_sim::{Recording, RecordingKind, Recordings};
-use ahead_sys::{daemon, machine};
+use ahead_sys::machine;
 use ahead_tune::{System, Target};
 use ahead_tune_measure::{Depth, Disk, Measurement, Plan, Workload, measure};
 use anyhow::bail;
@@ -83,10 +83,6 @@ fn measure_target(
     let depth = if tune.exhaustive { Depth::Exhaustive } else { Depth::Search };
     let name = tune.workload.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
     let work = |stop: &AtomicBool| {
-        // The higher priority applies to this thread alone; other programs must not disturb the times.
-        if let Err(error) = daemon::set_nice() {
-            tracing::debug!("other programs may disturb the times: {error}");
-        }
         let progress = Progress::new(1);
         let mut report =
             |at: ahead_tune_measure::Progress| progress.at(at.done, at.total, format!("{}: {}", target.name, at.what));
@@ -97,10 +93,5 @@ fn measure_target(
             error => error.into(),
         })
     };
-    interruptible(|stop| {
-        std::thread::scope(|scope| {
-            let measuring = scope.spawn(|| work(stop));
-            measuring.join().unwrap_or_else(|_| bail!("the measuring thread panicked"))
-        })
-    })
+    interruptible(|stop| undisturbed(|| work(stop)))
 }

@@ -60,7 +60,7 @@ impl Filesystem {
         directories.map(|directory| directory.join(&program)).find(|path| path.is_file()).ok_or_else(|| {
             Error::Kernel(ahead_sys::Error::Unsupported {
                 what: format!("a disk with {}", self.name()),
-                why: format!("{program} is missing; install it with: apt-get install {}", self.package()),
+                why: format!("{program} is missing; install it with: sudo apt-get install {}", self.package()),
             })
         })
     }

@@ -131,8 +131,8 @@ fn checked_name(attach: &Attach) -> Result<String> {
     // The daemon reserves the name; this check gives the error before the first change.
     if let Some(other) = state::list()?.into_iter().find(|disk| disk.name == name) {
         let remedy = match other.is_alive() {
-            true => format!("choose another with --name, or: ahead disk detach {name}"),
-            false => "its daemon was killed; clean up with: ahead restore".into(),
+            true => format!("choose another with --name, or: sudo ahead disk detach {name}"),
+            false => "its daemon was killed; clean up with: sudo ahead restore".into(),
         };
         return Err(Error::Invalid(format!("there is a disk named {name} already: {remedy}")));
     }

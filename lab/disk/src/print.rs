@@ -42,7 +42,8 @@ pub fn list(out: &mut impl Write, disks: &[DiskInfo], as_json: bool) -> Result<(
     let columns = ["name", "device", "size", "model", "fs", "mount"].map(|name| (name, Kind::Text));
     let mut table = Table::new(columns.into_iter().chain([("image", Kind::Path)]));
     for disk in disks {
-        let name = if disk.is_alive() { disk.name.clone() } else { format!("{} (dead: ahead restore)", disk.name) };
+        let name =
+            if disk.is_alive() { disk.name.clone() } else { format!("{} (dead: sudo ahead restore)", disk.name) };
         table.row([
             name,
             shown(&disk.device),

@@ -227,6 +227,6 @@ fn watch_signals(signals: Signals, events: Sender<Event>) -> Result<()> {
 pub(crate) fn name_taken(name: &str) -> Error {
     Error::Invalid(format!(
         "a disk named {name} exists already, or is being made: choose another --name, detach it, or clean up with \
-         `ahead restore`"
+         `sudo ahead restore`"
     ))
 }

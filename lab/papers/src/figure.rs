@@ -9,18 +9,6 @@ pub struct Axis {
     pub is_logarithmic: bool,
 }
 
-impl Axis {
-    /// An axis on which equal distances are equal differences.
-    pub fn linear(label: &str) -> Axis {
-        Axis { label: label.to_owned(), is_logarithmic: false }
-    }
-
-    /// An axis on which equal distances are equal factors. Every value is above 0.
-    pub fn logarithmic(label: &str) -> Axis {
-        Axis { label: label.to_owned(), is_logarithmic: true }
-    }
-}
-
 /// A named line of points.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
@@ -73,9 +61,4 @@ pub struct Figure {
     pub caption: String,
     /// The content.
     pub plot: Plot,
-}
-
-/// One line through points.
-pub fn series(name: &str, points: impl IntoIterator<Item = (f64, f64)>) -> Series {
-    Series { name: name.to_owned(), points: points.into_iter().collect() }
 }

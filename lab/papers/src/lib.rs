@@ -1,11 +1,11 @@
 //! The papers on read-ahead as scenarios: their results beside the simulated ones.
 //!
-//! In: the five sources, one module each, with scenarios (TOML, beside the module) that model the authors' machines and workloads.
+//! In: for each source its claims and the scenarios that model the authors' machines and workloads, as TOML (`roudier/claims.toml`).
 //! Out: a [`Line`] for every number that a source states, and its figures.
 //!
 //! ```text
-//!     papers/NAME/*.toml ──▶ sim::Scenario ──▶ counters ──┬─▶ Line { quoted, ours, tolerance, verdict }
-//!                                                         └─▶ Figure ──▶ a picture as in the paper
+//!     NAME/*.toml ──▶ sim::Scenario ──▶ counters ─┬─▶ Line { quoted, ours, tolerance, verdict }
+//!     NAME/claims.toml ──▶ expressions ───────────┴─▶ Figure ──▶ a picture as in the paper
 //! ```
 //!
 //! This crate must never adapt a scenario to one number at the cost of another of the same machine. This crate must never
@@ -20,8 +20,9 @@
 //! assert!(outcome.lines.iter().all(|line| line.paper == "roudier"));
 //! ```
 
+mod boot;
 mod boots;
-mod counts;
+mod claims;
 mod figure;
 mod jobs;
 mod line;
@@ -36,9 +37,10 @@ mod starts;
 mod wu;
 
 pub use boots::{BootsError, RealBoots};
-pub use figure::{Axis, Figure, Plot, Series, StackedBar, series};
-pub use jobs::{Job, in_parallel, policy, run_all, scenario};
-pub use line::{Bound, Line, Lines, Measure, Verdict};
+pub use figure::{Axis, Figure, Plot, Series, StackedBar};
+use jobs::in_parallel;
+use line::Bound;
+pub use line::{Line, Verdict};
 pub use live::{Asked, CallTime, Filesystem, Live, LiveError, Loaded, Observed, SystemCalls};
 pub use on_disk::OnDisk;
 
@@ -46,18 +48,11 @@ pub use on_disk::OnDisk;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Input {
     /// The quantity, and the machine.
-    pub what: &'static str,
+    pub what: String,
     /// The value with its unit.
     pub value: String,
     /// The origin: the source's own text, a data sheet, or *assumed*, with the reason.
-    pub source: &'static str,
-}
-
-impl Input {
-    /// An input.
-    pub fn new(what: &'static str, value: impl Into<String>, source: &'static str) -> Input {
-        Input { what, value: value.into(), source }
-    }
+    pub source: String,
 }
 
 /// The outcome of a source.
@@ -74,14 +69,12 @@ pub struct Outcome {
 /// The reason why a source could not be run.
 #[derive(Debug, thiserror::Error)]
 pub enum PaperError {
-    /// A scenario is wrong.
-    #[error("{name}: {source}")]
-    Scenario {
-        /// The file of the scenario.
-        name: &'static str,
-        /// The error in the scenario.
-        source: ahead_sim::ScenarioError,
-    },
+    /// A document of claims is wrong.
+    #[error("{0}")]
+    Claim(String),
+    /// An argument or a value in a document of claims is wrong; its place is added later.
+    #[error("{0}")]
+    Fault(String),
     /// The catalogue does not have the policy, or not with these arguments.
     #[error("{0}")]
     Policy(#[from] ahead_policy::UnknownPolicy),

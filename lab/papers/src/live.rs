@@ -3,6 +3,7 @@
 //! A program that can mount disks and evict pages supplies a [`Live`]; the papers themselves need no privilege. The
 //! policy is that of the running kernel, so only results that do not depend on an old kernel make sense.
 
+pub use ahead_bench::Observed;
 use ahead_sim::Scenario;
 use std::ops::Range;
 
@@ -27,37 +28,11 @@ pub struct Asked<'a> {
     pub each: bool,
 }
 
-/// The result of a run.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Observed {
-    /// From the beginning to the end of the last stream, nanoseconds.
-    pub elapsed_ns: u64,
-    /// Processor time of the programs' own work, nanoseconds.
-    pub user_ns: u64,
-    /// Processor time of the kernel for the programs, nanoseconds.
-    pub system_ns: u64,
-    /// Bytes that programs have read or touched.
-    pub read_bytes: u64,
-    /// Time of each call or touched block in order, stream after stream, nanoseconds; empty unless requested.
-    pub each_ns: Vec<u64>,
-    /// Read requests that reached the disk.
-    pub device_requests: u64,
-    /// Bytes of these requests.
-    pub device_bytes: u64,
-}
-
-impl Observed {
-    /// Bytes per second that programs received.
-    pub fn throughput_bytes_per_s(&self) -> f64 {
-        if self.elapsed_ns == 0 { 0.0 } else { self.read_bytes as f64 * 1e9 / self.elapsed_ns as f64 }
-    }
-}
-
 /// The reason why a run failed.
 pub type LiveError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The pages that a system call has loaded.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Loaded {
     /// The bytes that the call names.
     pub asked: Range<u64>,
@@ -66,7 +41,7 @@ pub struct Loaded {
 }
 
 /// The time of a call that requests data.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct CallTime {
     /// Until the call has returned, nanoseconds.
     pub returned_ns: u64,
@@ -75,7 +50,7 @@ pub struct CallTime {
 }
 
 /// The effects of the system calls that announce reads, on files that are not cached. Pages have 4096 bytes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct SystemCalls {
     /// Maximum number of pages that one read of one page loads, in a sequential file: without advice, after
     /// `POSIX_FADV_SEQUENTIAL`, after `POSIX_FADV_RANDOM`.

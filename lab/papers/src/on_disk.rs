@@ -13,7 +13,7 @@ mod calls;
 
 use crate::{Asked, Live, LiveError, Observed, SystemCalls};
 use ahead_bench::{Part, Work};
-use ahead_disk::{Client, DiskInfo, Faults, ModelSource};
+use ahead_disk::{DiskInfo, Faults, ModelSource};
 use ahead_disk_server::{Attach, Create, Filesystem, Launcher};
 use ahead_policy::PAGE_BYTES;
 use ahead_process::Signals;
@@ -171,7 +171,7 @@ impl Drop for OnDisk {
         if let Some(there) = self.attached.get_mut().take()
             && let Err(error) = ahead_disk::detach(&there.info)
         {
-            let warning = one_line(&format!("ahead: {error}; clean up with: ahead restore"));
+            let warning = one_line(&format!("ahead: {error}; clean up with: sudo ahead restore"));
             let _ = writeln!(std::io::stderr(), "{warning}");
         }
     }
@@ -201,10 +201,8 @@ impl Live for OnDisk {
         }
         self.make_cold(asked)?;
         let observed = {
-            let attached = self.attached.borrow();
-            let there = attached.as_ref().ok_or("no disk is attached")?;
             let held = files.iter().map(|path| HeldFile::open(path)).collect::<Result<Vec<_>, _>>()?;
-            run_streams(&there.info, &streams, &held, asked.each)
+            run_streams(&streams, &held, asked.each)
         };
         for path in &files {
             std::fs::remove_file(path)?;
@@ -231,20 +229,8 @@ fn write_file(path: &Path, bytes: u64) -> Result<(), LiveError> {
 }
 
 /// Runs all streams at the same time, each one in a thread, under the kernel's read-ahead.
-fn run_streams(disk: &DiskInfo, streams: &[Stream], files: &[HeldFile], each: bool) -> Result<Observed, LiveError> {
+fn run_streams(streams: &[Stream], files: &[HeldFile], each: bool) -> Result<Observed, LiveError> {
     let part = |(file, stream): (usize, &Stream)| vec![Part { file, stream: *stream, work: Work::None }];
     let readers: Vec<Vec<Part>> = streams.iter().enumerate().map(part).collect();
-    let client = Client::new(disk);
-    client.reset()?;
-    let seen = ahead_bench::run_under_kernel(&readers, files, each)?;
-    let stat = client.stat()?;
-    Ok(Observed {
-        elapsed_ns: seen.elapsed_ns,
-        user_ns: seen.user_ns,
-        system_ns: seen.system_ns,
-        read_bytes: seen.read_bytes,
-        each_ns: seen.each_ns,
-        device_requests: stat.requests,
-        device_bytes: stat.bytes,
-    })
+    Ok(ahead_bench::run_under_kernel(&readers, files, each)?)
 }

@@ -75,8 +75,8 @@ impl Starts {
     }
 
     /// The starts with these names, in the given order.
-    pub fn named<'a>(&'a self, names: &'a [&str]) -> impl Iterator<Item = &'a Start> + 'a {
-        names.iter().filter_map(|name| self.list.iter().find(|start| start.name == *name))
+    pub fn named<'a>(&'a self, names: &'a [String]) -> impl Iterator<Item = &'a Start> + 'a {
+        names.iter().filter_map(|name| self.list.iter().find(|start| start.name == name))
     }
 }
 
@@ -102,7 +102,8 @@ mod tests {
                 assert!(run.pages > 0 && run.first + run.pages <= starts.files[run.file].pages, "{run:?}");
             }
         }
-        let [bash] = starts.named(&["bash"]).collect::<Vec<_>>()[..] else { panic!("bash is not there") };
+        let names = ["bash".to_owned()];
+        let [bash] = starts.named(&names).collect::<Vec<_>>()[..] else { panic!("bash is not there") };
         assert_eq!(bash.runs[0], Run { file: 0, ..bash.runs[0] });
     }
 }

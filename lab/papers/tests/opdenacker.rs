@@ -14,6 +14,7 @@ use std::path::Path;
 fn every_line_comes_to_what_it_came_to() {
     common::check(
         "opdenacker",
+        &Measured::default(),
         44,
         &[
             ("readahead reads whole pages", "not-shown"),

@@ -1,11 +1,16 @@
 //! The verdicts on Pelouin's paper. A change of the simulator that breaks a line fails here.
 
 mod common;
+mod steady;
+
+use ahead_papers::Measured;
 
 #[test]
 fn every_line_comes_to_what_it_came_to() {
-    common::check(
+    let measured = Measured { live: Some(&steady::Steady), boots: None };
+    let outcome = common::check(
         "pelouin",
+        &measured,
         18,
         &[
             ("4: BLKRAGET reports the read-ahead", "not-shown"),
@@ -13,6 +18,7 @@ fn every_line_comes_to_what_it_came_to() {
             ("the graph continues linearly after 4 MB", "not-shown"),
         ],
     );
+    assert_eq!(outcome.lines.iter().filter(|line| line.live.is_some()).count(), 5);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Finds the parameters of a disk and a kernel from outside. The sources are timed reads, the state of the page cache (cachestat), and
-//! the layout of files (SEEK_HOLE, FIEMAP). The crate reads no setting and no superblock.
+//! the layout of files (SEEK_HOLE, FIEMAP). No answer depends on a setting or a superblock: only [`verify`] reads them, for a comparison with
+//! the answers.
 //!
 //! In: a directory, a file or a block device. Out: [`Answers`], each with its confidence and method, or with the reason why it has no
 //! value. Also a model of the disk, its *twin*, for the simulator and the emulated disk.
@@ -32,6 +33,7 @@ mod retention;
 mod statistics;
 mod subject;
 pub mod twin;
+pub mod verify;
 mod window;
 
 use answer::NOT_ASKED;

@@ -189,10 +189,7 @@ impl Subject {
 
     /// Whether a FUSE server answers the reads.
     pub fn is_served(&self) -> Result<bool> {
-        /// `FUSE_SUPER_MAGIC` in linux/magic.h.
-        const FUSE: u64 = 0x6573_5546;
-        let space = rustix::fs::fstatfs(&self.held).map_err(|e| Error::io("look at a file system", e))?;
-        Ok(space.f_type as u64 & 0xffff_ffff == FUSE)
+        Ok(openat::is_fuse(&self.held)?)
     }
 
     /// Opens the subject again: the kernel has no history of this reader.

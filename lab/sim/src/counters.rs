@@ -5,7 +5,7 @@ use crate::queue::Served;
 /// Processor time of programmed input, nanoseconds, by the interrupted activity. The kernel's clock charges this
 /// activity, because its ticks arrive when the interrupt's handler has ended (2.2's IDE handler runs with interrupts
 /// off: `SA_INTERRUPT` in ide-probe.c).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Moved {
     /// A program's own work.
     pub from_user_ns: u64,
@@ -37,7 +37,7 @@ impl Moved {
 }
 
 /// All counters of a run. Times in nanoseconds.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Counters {
     /// Whether every process has ended. False: the run ended at its time limit.
     pub ended: bool,

@@ -14,8 +14,9 @@
 //!
 //! `layout` places the pages of a file on the disk. Metadata blocks that contain these places are read, too.
 //!
-//! The simulator never reads a clock, and uses neither threads nor a random source. Every run of a scenario ends, with the same
-//! result each time.
+//! A run never reads a clock, and uses neither threads nor a random source. Every run of a scenario ends, with the same result each time.
+//! Beside the machine: [`recordings`] makes workloads of profiles and traces, [`report`] runs sweeps and renders results, [`conform`] compares the
+//! trace of a kernel with a policy, without the machine.
 //!
 //! ```
 //! use ahead_sim::Scenario;
@@ -71,13 +72,16 @@
 //! ```
 
 mod cache;
+pub mod conform;
 mod counters;
 mod layout;
 mod machine;
 mod patterns;
 mod queue;
 mod recording;
+pub mod recordings;
 pub mod replay;
+pub mod report;
 mod scenario;
 mod workload;
 mod world;

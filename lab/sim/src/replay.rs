@@ -209,12 +209,7 @@ fn runs(plan: &Plan, description: &DeviceDescription, pacing: Pacing, is_timed: 
 fn lookups_of(profile: &Profile, device: u64) -> Vec<LookUp> {
     let recorded = profile.lookups.iter().enumerate().filter(|(_, lookup)| lookup.device == device);
     recorded
-        .map(|(index, l)| LookUp {
-            path: Path::Lookup(index),
-            inode: l.inode,
-            first_use_us: l.first_use_us,
-            warm_use_us: l.warm_use_us,
-        })
+        .map(|(index, l)| LookUp { path: Path::Lookup(index), inode: l.inode, first_use_us: l.first_use_us })
         .collect()
 }
 

@@ -4,18 +4,16 @@ use super::*;
 
 #[test]
 fn disk_in_use_is_not_detached_and_reported_as_in_use() {
-    let Some(mut home) = Home::new() else { return };
+    let Some(mut home) = Disks::new() else { return };
     let mount = home.mount_point();
     let disk = home.create("busy", &["--size", "64M", "--model", "ssd", "--mount", &mount]);
     let open = File::create(Path::new(&mount).join("file")).unwrap();
-    let refused = ahead(&["disk", "detach", &disk.name]).assert().code(1);
-    let message = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();
-    assert!(message.contains("in use") && message.lines().count() == 1, "{message}");
+    disk_command(&["detach", &disk.name]).fails(1).says("in use").in_one_line();
     // SIGTERM requests a detach, too; the daemon continues.
-    std::process::Command::new("kill").arg(disk.daemon.pid.to_string()).status().unwrap();
+    process::signal(disk.daemon.pid, "TERM");
     fs::write(Path::new(&mount).join("other"), "still there").unwrap();
     let log = format!("/run/ahead/disk/{}.log", disk.name);
-    wait_until(|| fs::read_to_string(&log).unwrap().contains("in use"));
+    wait_until("the refusal", || fs::read_to_string(&log).unwrap().contains("in use"));
     assert!(disk.is_alive());
     drop(open);
     detach(&disk);
@@ -24,9 +22,7 @@ fn disk_in_use_is_not_detached_and_reported_as_in_use() {
 
 /// Asserts that a refused detach changes nothing, and that its message contains `names`.
 fn assert_refused(disk: &DiskInfo, names: &str) {
-    let refused = ahead(&["disk", "detach", &disk.name]).assert().code(1);
-    let message = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();
-    assert!(message.contains("in use") && message.contains(names) && message.lines().count() == 1, "{message}");
+    disk_command(&["detach", &disk.name]).fails(1).says("in use").says(names).in_one_line();
     let mount = disk.mount.as_ref().unwrap();
     assert!(mounting::is_mount_point(mount).unwrap());
     assert_eq!(fs::read(mount.join("file")).unwrap(), b"still there");
@@ -38,17 +34,14 @@ fn assert_refused(disk: &DiskInfo, names: &str) {
 #[test]
 fn a_refused_detach_leaves_the_disk_unchanged() {
     // A mount namespace holds copies of other tests' mounts.
-    let Some(mut home) = Home::alone() else { return };
+    let Some(mut home) = Disks::alone() else { return };
     let mount = home.mount_point();
     let disk = home.create("stays", &["--size", "64M", "--model", "ssd", "--mount", &mount]);
     let (inside, beside) = (Path::new(&mount).join("inside"), home.path("beside"));
     fs::write(Path::new(&mount).join("file"), "still there").unwrap();
     fs::create_dir_all(&inside).unwrap();
     fs::create_dir(&beside).unwrap();
-    let run = |program: &str, arguments: &[&Path]| {
-        assert!(std::process::Command::new(program).args(arguments).status().unwrap().success());
-    };
-
+    let run = |name: &str, arguments: &[&Path]| drop(program(name).args(arguments).ok());
     run("mount", &["-o".as_ref(), "remount,noatime,commit=30".as_ref(), Path::new(&mount)]);
     let file = File::open(inside.parent().unwrap().join("file")).unwrap();
     assert_refused(&disk, &format!("({})", std::process::id()));
@@ -63,15 +56,14 @@ fn a_refused_detach_leaves_the_disk_unchanged() {
     assert_refused(&disk, inside.to_str().unwrap());
     run("umount", &[&inside]);
     // A namespace that keeps its mounts when the test's mounts end; this is visible only after the unmount.
-    let other = Elsewhere::new();
+    let other = elsewhere();
     for _ in 0..2 {
         assert_refused(&disk, "another mount namespace");
         assert_mounted_as_before(&disk);
     }
     drop(other);
     // The daemon's successor has the new mount, also after a SIGKILL of the daemon.
-    std::process::Command::new("kill").args(["-9", &disk.daemon.pid.to_string()]).status().unwrap();
-    assert!(ahead_process::wait_end(disk.daemon, LONGEST).unwrap());
+    kill_daemon(&disk);
     detach(&disk);
     assert_gone(&disk);
 }
@@ -89,22 +81,13 @@ fn assert_mounted_as_before(disk: &DiskInfo) {
 /// Regression: the status was 1.
 #[test]
 fn an_interrupted_create_has_the_status_of_the_signal() {
-    let Some(home) = Home::new() else { return };
+    let Some(home) = Disks::new() else { return };
     let image = home.path("never.img");
     // The command finds the signal at its first check.
     let with_signal = "use POSIX; sigprocmask(SIG_BLOCK, POSIX::SigSet->new(SIGINT)); kill(INT => $$); exec(@ARGV)";
-    let output = std::process::Command::new("perl")
-        .args(["-e", with_signal])
-        .arg(assert_cmd::cargo::cargo_bin("ahead"))
-        .args(["disk", "create", "--size", "64M", "--model", "ssd"])
-        .arg(&image)
-        .output()
-        .unwrap();
-    let message = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(
-        (output.status.code(), message.as_str()),
-        (Some(128 + 2), "ahead: interrupted; nothing is left behind\n")
-    );
+    let create = disk_command(&["create", "--size", "64M", "--model", "ssd"]).arg(&image);
+    let create = create.behind(["perl", "-e", with_signal]).fails(128 + 2);
+    create.err_is("ahead: interrupted; nothing is left behind\n");
     assert!(!image.exists());
 }
 
@@ -112,23 +95,16 @@ fn an_interrupted_create_has_the_status_of_the_signal() {
 #[test]
 fn an_interrupted_detach_leaves_the_disk_unchanged() {
     // A mount namespace holds copies of other tests' mounts.
-    let Some(mut home) = Home::alone() else { return };
+    let Some(mut home) = Disks::alone() else { return };
     let mount = home.mount_point();
     let disk = home.create("interrupted", &["--size", "64M", "--model", "ssd", "--mount", &mount]);
     let is_mounted = || mounting::is_mount_point(Path::new(&mount)).unwrap();
     fs::write(Path::new(&mount).join("file"), "still there").unwrap();
-    let other = Elsewhere::new();
-    let detaching = std::process::Command::new(assert_cmd::cargo::cargo_bin("ahead"))
-        .args(["disk", "detach", &disk.name])
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
+    let other = elsewhere();
+    let detaching = disk_command(&["detach", &disk.name]).start();
     // The command now waits for the namespace that still has the disk mounted.
-    wait_until(|| !is_mounted());
-    std::process::Command::new("kill").args(["-INT", &detaching.id().to_string()]).status().unwrap();
-    let ended = detaching.wait_with_output().unwrap();
-    let message = String::from_utf8_lossy(&ended.stderr).into_owned();
-    assert_eq!((ended.status.code(), message.as_str()), (Some(128 + 2), "ahead: interrupted; the disk is unchanged\n"));
+    wait_until("the unmount", || !is_mounted());
+    detaching.end_by("INT").code(128 + 2).err_is("ahead: interrupted; the disk is unchanged\n");
     assert_eq!(fs::read(Path::new(&mount).join("file")).unwrap(), b"still there");
     assert!(is_mounted() && loopdev::status(&disk.device).unwrap().is_some() && disk.is_alive());
     drop(other);
@@ -139,25 +115,23 @@ fn an_interrupted_detach_leaves_the_disk_unchanged() {
 /// Regression: the message about the remaining mount was missing.
 #[test]
 fn detach_after_a_crash_names_the_remaining_mount() {
-    let Some(mut home) = Home::new() else { return };
+    let Some(mut home) = Disks::new() else { return };
     let mount = home.mount_point();
     let disk = home.create("replaced", &["--size", "64M", "--model", "ssd", "--mount", &mount]);
     mounting::unmount(Path::new(&mount)).unwrap();
     mounting::mount(Path::new("theirs"), Path::new(&mount), "tmpfs", false, "").unwrap();
-    std::process::Command::new("kill").args(["-9", &disk.daemon.pid.to_string()]).status().unwrap();
-    assert!(ahead_process::wait_end(disk.daemon, LONGEST).unwrap());
-    let output = ahead(&["disk", "detach", &disk.name]).output().unwrap();
+    kill_daemon(&disk);
+    let done = disk_command(&["detach", &disk.name]).done();
     let is_left = mounting::is_mount_point(Path::new(&mount)).unwrap();
     mounting::unmount(Path::new(&mount)).unwrap();
-    let message = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success() && is_left, "{output:?}");
-    assert!(message.contains(&format!("{mount} is left alone: something else")), "{message}");
+    assert!(is_left, "{done}");
+    done.success().says(format!("{mount} is left alone: something else"));
     assert_gone(&disk);
 }
 
 #[test]
 fn a_detach_that_waits_for_the_last_user_can_be_cancelled() {
-    let Some(mut home) = Home::new() else { return };
+    let Some(mut home) = Disks::new() else { return };
     let disk = home.create("lazy", &["--size", "16M", "--model", "ssd", "--fs", "none"]);
     let open = File::open(&disk.device).unwrap();
     loopdev::detach(&disk.device).unwrap();
@@ -170,19 +144,21 @@ fn a_detach_that_waits_for_the_last_user_can_be_cancelled() {
 
 #[test]
 fn daemon_detaches_at_sigterm() {
-    let Some(mut home) = Home::new() else { return };
+    let Some(mut home) = Disks::new() else { return };
     let mount = home.mount_point();
     let disk = home.create("term", &["--size", "64M", "--model", "ssd", "--mount", &mount]);
-    std::process::Command::new("kill").arg(disk.daemon.pid.to_string()).status().unwrap();
+    process::signal(disk.daemon.pid, "TERM");
     assert!(ahead_process::wait_end(disk.daemon, LONGEST).unwrap());
-    wait_until(|| ahead_disk::find(&disk.name).is_err());
-    wait_until(|| ahead_undo::notes().unwrap().iter().all(|(_, note)| note.owner != disk.daemon));
+    wait_until("the end of the disk", || ahead_disk::find(&disk.name).is_err());
+    wait_until("the end of its notes", || {
+        ahead_undo::notes().unwrap().iter().all(|(_, note)| note.owner != disk.daemon)
+    });
     assert_gone(&disk);
 }
 
 /// Sets the window of the next free loop device to the default. Earlier disks may have left a window so wide that the
 /// kernel does not raise it.
-fn freshen_free_device(home: &Home) {
+fn freshen_free_device(home: &Disks) {
     let file = home.path("fresh");
     File::create(&file).unwrap().set_len(1 << 20).unwrap();
     let attached = ahead_undo::loops::attach(ahead_undo::ProcessId::own().unwrap(), &file, false, true).unwrap();
@@ -195,7 +171,7 @@ fn freshen_free_device(home: &Home) {
 /// another process and stayed.
 #[test]
 fn a_detached_loop_device_has_its_old_settings() {
-    let Some(mut home) = Home::alone() else { return };
+    let Some(mut home) = Disks::alone() else { return };
     for (model, is_killed) in [("hdd", false), ("hdd", true), ("ssd", false)] {
         freshen_free_device(&home);
         let disk = home.create(model, &["--size", "16M", "--fs", "none", "--model", model, "--read-ahead-kb", "1002"]);
@@ -214,12 +190,9 @@ fn a_detached_loop_device_has_its_old_settings() {
         assert!(before.iter().any(|(name, _)| name == "read_ahead_kb") && before.len() >= 3, "{before:?}");
         assert_ne!(block::disk_setting(disk.device_number, "read_ahead_kb").unwrap(), "1002");
         if is_killed {
-            std::process::Command::new("kill").args(["-9", &disk.daemon.pid.to_string()]).status().unwrap();
-            assert!(ahead_process::wait_end(disk.daemon, LONGEST).unwrap());
+            kill_daemon(&disk);
         }
-        let message = ahead(&["disk", "detach", &disk.name]).assert().success();
-        let message = String::from_utf8_lossy(&message.get_output().stderr).into_owned();
-        assert_eq!(message, "");
+        disk_command(&["detach", &disk.name]).ok().err_is("");
         let now = |name: &str| block::disk_setting(disk.device_number, name).unwrap();
         let after: Vec<(String, String)> = before.iter().map(|(name, _)| (name.clone(), now(name))).collect();
         match loopdev::status(&disk.device).unwrap() {

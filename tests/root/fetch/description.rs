@@ -1,12 +1,11 @@
 //! Descriptions of devices that are saved, used, and discarded when the first reads contradict them.
 
-use super::{KIB, replay};
-use crate::mounted::Mounted;
+use super::replay;
 use ahead::device_store;
 use ahead_model::DeviceDescription;
-use ahead_profile::{File, Profile};
-use std::fs;
-use std::path::PathBuf;
+use ahead_profile::Profile;
+use ahead_tests::rig::prelude::*;
+use ahead_tests::rig::profile::of_files;
 
 /// A saved description. Removed at the end with the directories that did not exist before.
 struct Saved {
@@ -35,12 +34,12 @@ const ABOVE: &str = "/var/lib/ahead";
 
 /// Twenty files, each used completely.
 fn profile(mounted: &mut Mounted) -> Profile {
-    let files: Vec<PathBuf> = (0..20).map(|index| mounted.file(&format!("f{index}"), 32 * KIB)).collect();
+    let files: Vec<PathBuf> = (0..20).map(|index| mounted.file(format!("f{index}"), 32 * KIB)).collect();
     mounted.make_cold();
     let whole = 0..32 * KIB;
-    let files: Vec<File> = files.iter().map(|file| mounted.used(file, std::slice::from_ref(&whole))).collect();
+    let files = files.iter().map(|file| mounted.used(file, std::slice::from_ref(&whole))).collect();
     mounted.make_cold();
-    Profile { files, ..Profile::default() }
+    of_files(files)
 }
 
 #[test]

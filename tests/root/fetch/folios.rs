@@ -1,16 +1,11 @@
 //! Blocks of large files become large folios: where the kernel supports them, exactly those blocks, and nothing else is read.
 
-use super::{KIB, MIB, Rotational, replay, resident, whole};
-use crate::mounted::Mounted;
-use crate::reclaim::unless_reclaimed;
-use ahead_profile::Profile;
-use ahead_sys::{diskstats, large_folio, machine, mapping::Mapping, mounting, openat};
-use serde_json::Value;
+use super::{replay, rotational, whole};
+use ahead_sys::{large_folio, mapping::Mapping, mounting, openat};
+use ahead_tests::rig::prelude::*;
+use ahead_tests::rig::profile::of_files;
 use std::collections::BTreeMap;
-use std::fs;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The blocks of this architecture.
@@ -18,7 +13,7 @@ const BLOCK: u64 = 2 * MIB;
 
 /// Kernels in which the file systems have large folios and one fault reads one block.
 fn has_large_folios(fs_type: &str) -> bool {
-    let release = machine::kernel_release();
+    let release = ahead_sys::machine::kernel_release();
     let mut numbers = release.split(['.', '-']).filter_map(|number| number.parse::<u32>().ok());
     let version = (numbers.next().unwrap(), numbers.next().unwrap());
     let first = if fs_type == "xfs" { (6, 7) } else { (6, 16) };
@@ -38,8 +33,7 @@ impl Trace {
     fn start() -> Option<Trace> {
         let root = tempfile::tempdir().unwrap();
         if let Err(error) = mounting::mount(Path::new("ahead-test"), root.path(), "tracefs", false, "") {
-            eprintln!("skipped: {error}");
-            return None;
+            return skip(error);
         }
         // Tests of one process run at the same time.
         static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -82,21 +76,20 @@ struct Case {
     mounted: Mounted,
     path: PathBuf,
     used: Vec<Range<u64>>,
-    _rotational: Rotational,
+    _rotational: Setting,
 }
 
 impl Case {
     /// `bytes` of a file, of which the `used` are recorded in parts of 384 KiB, as for a program that reads one page after the other.
     fn new(fs_type: &'static str, bytes: u64, used: Range<u64>) -> Option<Case> {
         if large_folio::block_bytes() != Some(BLOCK) {
-            eprintln!("skipped: no blocks of 2 MiB");
-            return None;
+            return skip("no blocks of 2 MiB");
         }
         let mounted = Mounted::new(fs_type)?;
         let path = mounted.file("model", bytes);
         let used = used.clone().step_by(384 << 10).map(|start| start..(start + 384 * KIB).min(used.end)).collect();
         // Large folios are for disks that do not seek.
-        let _rotational = Rotational::set(&mounted, false);
+        let _rotational = rotational(&mounted, false);
         Some(Case { mounted, path, used, _rotational })
     }
 
@@ -106,16 +99,14 @@ impl Case {
         let files = vec![self.mounted.used(&self.path, &self.used)];
         self.mounted.make_cold();
         let mut account = Value::Null;
-        let bytes = self.device_bytes(|| account = replay(&Profile { files, ..Profile::default() }, &[]));
+        let bytes = self.device_bytes(|| account = replay(&of_files(files), &[]));
         assert_eq!(account["issued_bytes"], whole(&self.used), "{account}");
         assert_eq!(account["devices"][0]["order"], "by_first_use", "{account}");
         (account, bytes)
     }
 
     fn device_bytes(&self, work: impl FnOnce()) -> u64 {
-        let before = diskstats::reads(self.mounted.number()).unwrap();
-        work();
-        diskstats::reads(self.mounted.number()).unwrap().bytes - before.bytes
+        self.mounted.reads(work).bytes
     }
 
     fn inode(&self) -> u64 {
@@ -124,7 +115,7 @@ impl Case {
 
     /// Reads the used ranges through a mapping, and compares them.
     fn assert_content(&self) {
-        let file = fs::File::open(&self.path).unwrap();
+        let file = File::open(&self.path).unwrap();
         let map = Mapping::new(&file, file.metadata().unwrap().len() as usize).unwrap();
         for at in self.used.iter().flat_map(|range| range.clone().step_by(509)) {
             assert_eq!(map.touch(at as usize), Some((at / KIB * 31 + at % 251) as u8), "at {at}");
@@ -166,8 +157,7 @@ fn nothing_is_read_after_the_last_block_although_the_window_is_large() {
     unless_reclaimed(|| {
         for (fs_type, window_kb) in [("ext4", 4096), ("xfs", 4096), ("ext4", 128)] {
             let Some(mut case) = Case::new(fs_type, 64 * MIB, 2 * MIB..16 * MIB) else { return };
-            let setting = format!("/sys/dev/block/{}/queue/read_ahead_kb", case.mounted.number());
-            fs::write(setting, window_kb.to_string()).unwrap();
+            fs::write(case.mounted.queue("read_ahead_kb"), window_kb.to_string()).unwrap();
             let (account, bytes) = case.replay();
             let after = case.device_bytes(|| case.assert_content());
             assert!(bytes < 14 * MIB + METADATA_BYTES, "{fs_type}, {window_kb}: {bytes} bytes read, {account}");
@@ -187,9 +177,7 @@ fn a_file_without_large_folios_is_fetched_as_exactly() {
             let Some(mut case) = Case::new(fs_type, 16 * MIB, 0..16 * MIB) else { return };
             // On ext4, files whose data is journalled have none. The option is that of the next mount.
             if fs_type == "ext4" {
-                let device = &case.mounted.device.device;
-                let changed = Command::new("tune2fs").args(["-o", "journal_data"]).arg(device).output().unwrap();
-                assert!(changed.status.success(), "{}", String::from_utf8_lossy(&changed.stderr));
+                program("tune2fs").args(["-o", "journal_data"]).arg(case.mounted.node()).ok();
             }
             let (account, bytes) = case.replay();
             assert_eq!(account["large_folio_bytes"], 0, "{fs_type}: {account}");

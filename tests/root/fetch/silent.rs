@@ -1,22 +1,16 @@
-//! A file system that does not answer, such as a network file system without its server. Only processes that need it
-//! wait.
+//! A file system that does not answer: only processes that need it wait.
 
-use super::{MIB, resident, saved};
-use crate::crash::wait_until;
-use crate::machine_lock;
-use ahead_profile::{Extent, File, Lookup, Profile};
-use ahead_sys::{evict, machine, mounting, openat};
-use serde_json::Value;
-use std::fs;
-use std::io::{Read, Write};
+use super::saved;
+use ahead_profile::{Lookup, Profile};
+use ahead_sys::mounting;
+use ahead_tests::rig::group::Group;
+use ahead_tests::rig::prelude::*;
+use ahead_tests::rig::profile::{extent, lookup, of_files, used};
+use ahead_tests::rig::silent_mount::SilentMount;
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::{RwLockReadGuard, mpsc};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::RwLockReadGuard;
 
 /// Limit for work that does not need the file system. The program is held for two seconds; in the regression it was
 /// held for eleven.
@@ -25,51 +19,32 @@ const LONGEST: Duration = Duration::from_secs(9);
 /// The timeout for a silent file system, with a margin for a loaded machine.
 const GIVES_UP: Duration = Duration::from_secs(90);
 
-/// A FUSE file system whose server reads every request and answers only the first, which makes it usable.
+/// A silent file system, and a directory beside it.
 struct Silent {
-    mount: PathBuf,
-    server: Option<JoinHandle<()>>,
+    mount: SilentMount,
     home: tempfile::TempDir,
     _machine: RwLockReadGuard<'static, ()>,
 }
 
-/// `FUSE_INIT` of linux/fuse.h.
-const INIT: u32 = 26;
-
 impl Silent {
     /// `None`, with the reason printed, where that is impossible.
     fn new() -> Option<Silent> {
-        if !machine::is_root() {
-            eprintln!("skipped: needs root");
-            return None;
-        }
-        let machine = machine_lock::shared();
+        let machine = shared();
         let home = tempfile::tempdir().unwrap();
-        fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let mount = fs::canonicalize(home.path()).unwrap().join("silent");
-        fs::create_dir(&mount).unwrap();
-        let opened = fs::File::options().read(true).write(true).open("/dev/fuse");
-        let mounted = opened.map_err(|error| error.to_string()).and_then(|fuse| {
-            let options = format!("fd={},rootmode=40000,user_id=0,group_id=0,allow_other", fuse.as_raw_fd());
-            mounting::mount(Path::new("silent"), &mount, "fuse", false, &options).map_err(|error| error.to_string())?;
-            Ok(fuse)
-        });
-        let fuse = match mounted {
-            Ok(fuse) => fuse,
-            Err(error) => {
-                eprintln!("skipped: {error}");
-                return None;
-            }
-        };
-        let server = Some(std::thread::spawn(move || serve(fuse)));
-        Some(Silent { mount, server, home, _machine: machine })
+        set_mode(home.path(), 0o755);
+        let mount = SilentMount::read_by_server(fs::canonicalize(home.path()).unwrap().join("silent"))?;
+        Some(Silent { mount, home, _machine: machine })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.mount.point.join(name)
     }
 
     /// A file that a profile names, on a device with this recorded number.
-    fn file(&self, name: &str, device: u64) -> File {
-        let extent = Extent { length_bytes: MIB, runs: 1, ..Extent::default() };
-        let path = self.mount.join(name).as_os_str().as_bytes().to_vec();
-        File { path, device, inode: 7, size_bytes: MIB, extents: vec![extent], ..File::default() }
+    fn file(&self, name: &str, device: u64) -> ahead_profile::File {
+        let path = self.path(name).into_os_string().into_vec();
+        let extents = vec![extent(0..MIB, 0)];
+        ahead_profile::File { path, device, inode: 7, size_bytes: MIB, extents, ..Default::default() }
     }
 
     /// Another directory, on a working file system.
@@ -78,88 +53,37 @@ impl Silent {
     }
 }
 
-impl Drop for Silent {
-    fn drop(&mut self) {
-        // A forced unmount ends the connection, and waiting processes get an error.
-        let umount = Command::new("umount").args(["-f", "-l", "-c"]).arg(&self.mount).status();
-        assert!(umount.unwrap().success() || std::thread::panicking());
-        self.server.take().map(JoinHandle::join).unwrap().unwrap();
-    }
-}
-
-/// Serves until the file system is unmounted.
-fn serve(mut fuse: fs::File) {
-    let mut request = vec![0; 1 << 20];
-    while fuse.read(&mut request).is_ok() {
-        let word = |at: usize| u32::from_ne_bytes(request[at..at + 4].try_into().unwrap());
-        if word(4) != INIT {
-            continue;
-        }
-        // Header: length, error, number of the request. Then `struct fuse_init_out` of version 7.31: no flags, short writes.
-        let mut answer = vec![0; 80];
-        answer[..4].copy_from_slice(&80u32.to_ne_bytes());
-        answer[8..16].copy_from_slice(&request[8..16]);
-        for (at, value) in [(16, 7u32), (20, 31), (24, 4096), (36, 4096), (40, 1)] {
-            answer[at..at + 4].copy_from_slice(&value.to_ne_bytes());
-        }
-        fuse.write_all(&answer).unwrap();
-    }
-}
-
 /// An evicted file on a disk, used completely according to its profile entry.
 struct Live {
     path: PathBuf,
-    file: File,
+    file: ahead_profile::File,
     _home: tempfile::TempDir,
 }
 
 impl Live {
     fn new() -> Live {
-        // In the target directory: /tmp may be a tmpfs.
-        let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let path = fs::canonicalize(home.path()).unwrap().join("live");
+        let home = on_disk();
+        let path = home.path().join("live");
         fs::write(&path, vec![7; 4 * MIB as usize]).unwrap();
-        let opened = fs::File::open(&path).unwrap();
-        opened.sync_all().unwrap();
-        evict::file(&opened).unwrap();
-        let now = openat::handle(&path).unwrap().identity();
-        let extent = Extent { length_bytes: 4 * MIB, first_use_us: 1000, runs: 1, ..Extent::default() };
-        let file = File {
-            path: path.as_os_str().as_bytes().to_vec(),
-            device: now.device,
-            inode: now.inode,
-            size_bytes: now.size_bytes,
-            mtime_ns: now.mtime_ns,
-            extents: vec![extent],
-            ..File::default()
-        };
+        make_cold(&path);
+        let mut file = used(&path, &[0..4 * MIB]);
+        file.extents[0].first_use_us = 1000;
         Live { path, file, _home: home }
     }
 
     fn is_in_memory(&self) -> bool {
-        resident(&self.path).iter().map(|range| range.end - range.start).sum::<u64>() >= 4 * MIB
+        resident_bytes(&self.path) >= 4 * MIB
     }
 }
 
-fn ahead(arguments: &[&str]) -> Command {
-    let mut command = Command::new(assert_cmd::cargo::cargo_bin("ahead"));
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
+/// `ahead run`, held until all its descriptors are closed: a panic then lets the unmount end all processes.
+fn run(options: &[&Path], program: &[&str]) -> Program {
+    ahead(["run"]).args(options).arg("--").args(program).limit(GIVES_UP)
 }
 
-/// The output of a command until its pipes are closed, and the time of that. Panics after a limit; the unmount then ends all
-/// processes.
-fn outcome(command: Command) -> (String, String, Duration) {
-    let begin = Instant::now();
-    let output = waited(command);
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    (text(output.stdout), text(output.stderr), begin.elapsed())
-}
-
-fn waited(mut command: Command) -> Output {
-    let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || sender.send(command.output()));
-    receiver.recv_timeout(GIVES_UP).expect("it has not ended, or another process has its pipes open").unwrap()
+/// `ahead replay --json`.
+fn replay(options: &[&str], profile: &Path) -> Program {
+    ahead(["replay", "--json"]).args(options).arg(profile).limit(GIVES_UP)
 }
 
 /// Regression: the hold of a program began when its profile was loaded, and lasted eleven seconds. The stuck process kept the
@@ -167,27 +91,20 @@ fn waited(mut command: Command) -> Output {
 #[test]
 fn a_program_starts_if_its_profile_cannot_be_read() {
     let Some(silent) = Silent::new() else { return };
-    let profile = silent.mount.join("p.ahead");
-    let (output, errors, after) = outcome(ahead(&["run", "-p", profile.to_str().unwrap(), "--", "echo", "started"]));
-    assert_eq!(output, "started\n");
-    assert!(errors.starts_with("ahead: starts without prefetching") && errors.lines().count() == 1, "{errors}");
-    assert!(after > Duration::from_secs(1) && after < LONGEST, "{after:?}");
-    let state = silent.mount.join("state");
-    let mut run = ahead(&["run", "--", "echo", "started"]);
-    run.env("XDG_STATE_HOME", state);
-    let (output, _, after) = outcome(run);
-    assert_eq!(output, "started\n");
-    assert!(after < LONGEST, "{after:?}");
+    let done = run(&["-p".as_ref(), &silent.path("p.ahead")], &["echo", "started"]).done().out_is("started\n");
+    assert!(done.err.starts_with("ahead: starts without prefetching"), "{done}");
+    assert!(done.took > Duration::from_secs(1) && done.took < LONGEST, "{done:?}");
+    done.in_one_line();
+    let done = run(&[], &["echo", "started"]).env("XDG_STATE_HOME", silent.path("state")).done().out_is("started\n");
+    assert!(done.took < LONGEST, "{done:?}");
 }
 
 #[test]
 fn a_stuck_worker_does_not_keep_the_callers_pipes() {
     let Some(silent) = Silent::new() else { return };
-    let profile = saved(&Profile { files: vec![silent.file("dead", 1)], ..Profile::default() });
-    let (output, errors, after) =
-        outcome(ahead(&["run", "-p", profile.path().to_str().unwrap(), "--", "echo", "started"]));
-    assert_eq!((output.as_str(), errors.as_str()), ("started\n", ""));
-    assert!(after < LONGEST, "{after:?}");
+    let profile = saved(&of_files(vec![silent.file("dead", 1)]));
+    let done = run(&["-p".as_ref(), profile.path()], &["echo", "started"]).done().out_is("started\n").err_is("");
+    assert!(done.took < LONGEST, "{done:?}");
 }
 
 /// The profile's bytes that were skipped for this reason.
@@ -201,35 +118,21 @@ fn skipped(account: &Value, reason: &str) -> u64 {
 fn a_silent_file_system_does_not_stop_the_others() {
     let Some(silent) = Silent::new() else { return };
     let live = Live::new();
-    let lookup = |name: &str| Lookup {
-        path: silent.mount.join(name).as_os_str().as_bytes().to_vec().into(),
-        device: 2,
-        ..Lookup::default()
-    };
     let profile = Profile {
-        files: vec![silent.file("dead", 1), silent.file("dead-too", 3), live.file.clone()],
-        lookups: vec![lookup("a"), lookup("b")],
-        ..Profile::default()
+        lookups: ["a", "b"].map(|name| lookup(&silent.path(name), 2, 0)).to_vec(),
+        ..of_files(vec![silent.file("dead", 1), silent.file("dead-too", 3), live.file.clone()])
     };
     let saved = saved(&profile);
-    let profile = saved.path().to_str().unwrap();
-    let (account, errors, after) = outcome(ahead(&["replay", "--json", "--deadline", "10s", profile]));
-    let account: Value = serde_json::from_str(&account).expect(&errors);
-    assert_eq!(
-        (account["issued_bytes"].as_u64(), skipped(&account, "deadline")),
-        (Some(4 * MIB), 2 * MIB),
-        "{account}"
-    );
-    assert!(after < Duration::from_secs(30), "{after:?}");
+    let done = replay(&["--deadline", "10s"], saved.path()).done();
+    let account = done.json();
+    let found = (account["issued_bytes"].as_u64(), skipped(&account, "deadline"));
+    assert_eq!(found, (Some(4 * MIB), 2 * MIB), "{account}");
+    assert!(done.took < Duration::from_secs(30), "{done:?}");
     // The same with a program.
-    evict::file(fs::File::open(&live.path).unwrap()).unwrap();
-    let program = ["sh", "-c", "echo started; read line"];
-    let mut run = ahead(&[&["run", "-p", profile, "--"], &program[..]].concat());
-    let mut run = run.stdin(Stdio::piped()).spawn().unwrap();
+    evict(&live.path);
+    let run = run(&["-p".as_ref(), saved.path()], &["sh", "-c", "echo started; read line"]).open_input().start();
     wait_until("the file in memory", || live.is_in_memory());
-    drop(run.stdin.take());
-    assert_eq!(std::io::read_to_string(run.stdout.take().unwrap()).unwrap(), "started\n");
-    run.wait().unwrap();
+    run.end().out_is("started\n");
 }
 
 /// Regression: a replay without a deadline waited without end.
@@ -237,29 +140,14 @@ fn a_silent_file_system_does_not_stop_the_others() {
 fn a_replay_on_a_silent_file_system_ends() {
     let Some(silent) = Silent::new() else { return };
     let live = Live::new();
-    let profile = Profile { files: vec![silent.file("dead", 1), live.file.clone()], ..Profile::default() };
-    let saved = saved(&profile);
-    let replay = |profile: PathBuf| {
-        let mut replay = ahead(&["replay", "--wait", "--json"]);
-        replay.arg(profile);
-        replay
-    };
-    let [first, unread] = std::thread::scope(|scope| {
-        let profiles = [saved.path().to_owned(), silent.mount.join("p.ahead")];
-        let replays = profiles.map(|profile| scope.spawn(|| waited(replay(profile))));
-        replays.map(|replay| replay.join().unwrap())
-    });
-    let account: Value = serde_json::from_slice(&first.stdout).unwrap();
-    assert_eq!(
-        (account["issued_bytes"].as_u64(), skipped(&account, "not_answering")),
-        (Some(4 * MIB), MIB),
-        "{account}"
-    );
+    let saved = saved(&of_files(vec![silent.file("dead", 1), live.file.clone()]));
+    let [first, unread] = [saved.path(), &silent.path("p.ahead")].map(|profile| replay(&["--wait"], profile).start());
+    let account = first.end().json();
+    let found = (account["issued_bytes"].as_u64(), skipped(&account, "not_answering"));
+    assert_eq!(found, (Some(4 * MIB), MIB), "{account}");
     // Replay has waited for all issued bytes, and all have arrived.
     assert!(account["arrived_us"].is_u64() && live.is_in_memory(), "{account}");
-    let said = String::from_utf8(unread.stderr).unwrap();
-    assert_eq!((unread.status.code(), said.lines().count()), (Some(1), 1), "{said}");
-    assert!(said.contains("its file system has not answered"), "{said}");
+    unread.ends_with(1).says("its file system has not answered").in_one_line();
 }
 
 /// The names of a list are looked up before anything is prefetched.
@@ -268,76 +156,115 @@ fn a_list_with_a_name_on_a_silent_file_system_prefetches_the_others() {
     let Some(silent) = Silent::new() else { return };
     let live = Live::new();
     let list = tempfile::NamedTempFile::new().unwrap();
-    fs::write(list.path(), format!("{}:0-1M\n{}\n", silent.mount.join("dead").display(), live.path.display())).unwrap();
-    let mut replay = ahead(&["replay", "-", "--wait", "--json"]);
-    replay.stdin(fs::File::open(list.path()).unwrap());
-    let output = waited(replay);
-    let account: Value = serde_json::from_slice(&output.stdout).unwrap();
+    fs::write(list.path(), format!("{}:0-1M\n{}\n", silent.path("dead").display(), live.path.display())).unwrap();
+    let account = replay(&["--wait"], Path::new("-")).input_file(File::open(list.path()).unwrap()).done().json();
     let found = (account["issued_bytes"].as_u64(), skipped(&account, "not_answering"));
     assert_eq!(found, (Some(4 * MIB), MIB), "{account}");
     assert!(account["arrived_us"].is_u64() && live.is_in_memory(), "{account}");
 }
 
+/// Regression: names that did not exist when recorded were looked up again, each waited for the server, and the program with it.
+#[test]
+fn missing_names_on_a_silent_file_system_are_not_looked_up() {
+    let Some(silent) = Silent::new() else { return };
+    let live = Live::new();
+    let mut profile = of_devices(&silent, 2);
+    profile.lookups.iter_mut().for_each(|lookup| lookup.inode = 0);
+    profile.files.push(live.file.clone());
+    let saved = saved(&profile);
+    assert_one_lookup(saved.path());
+    let run = run(&["-v".as_ref(), "-p".as_ref(), saved.path()], &["echo", "started"]);
+    run.done().out_is("started\n").never_says("not answering");
+}
+
+/// One lookup of a replay: that of the file on the disk.
+fn assert_one_lookup(profile: &Path) {
+    let done = replay(&[], profile).done();
+    let account = done.json();
+    assert_eq!((account["issued_bytes"].as_u64(), account["lookups"].as_u64()), (Some(4 * MIB), Some(1)), "{account}");
+    // A device that does not answer is given up after thirty seconds.
+    assert!(done.took < Duration::from_secs(20), "{done:?}");
+}
+
+/// An automounter that never answers: a lookup below its mount point waits. `None`, with the reason printed, where that is impossible.
+struct Automounter {
+    _requests: std::io::PipeReader,
+    daemon: Child,
+    mount: PathBuf,
+    _home: tempfile::TempDir,
+}
+
+impl Automounter {
+    fn new() -> Option<Automounter> {
+        needs_root()?;
+        let home = tempfile::tempdir().unwrap();
+        let mount = fs::canonicalize(home.path()).unwrap().join("net");
+        fs::create_dir(&mount).unwrap();
+        let (requests, writer) = std::io::pipe().unwrap();
+        // Processes of the automounter's group do not wait: it is not ours.
+        let daemon = Command::new("sleep").arg("1000").process_group(0).spawn().unwrap();
+        let options = format!("fd={},pgrp={},minproto=5,maxproto=5,indirect", writer.as_raw_fd(), daemon.id());
+        let mounted = mounting::mount(Path::new("ahead-test"), &mount, "autofs", false, &options);
+        let automounter = Automounter { _requests: requests, daemon, mount, _home: home };
+        mounted.or_else(|error| skip(error).ok_or(())).ok()?;
+        Some(automounter)
+    }
+}
+
+impl Drop for Automounter {
+    fn drop(&mut self) {
+        // Ends the waits of lookups, with an error.
+        let umount = Command::new("umount").args(["-l", "-c"]).arg(&self.mount).stderr(Stdio::null()).status();
+        umount.unwrap();
+        self.daemon.kill().unwrap();
+        self.daemon.wait().unwrap();
+    }
+}
+
+#[test]
+fn missing_names_below_an_automounter_are_not_looked_up() {
+    let Some(automounter) = Automounter::new() else { return };
+    let live = Live::new();
+    let lookups = ["host", "host/share"].map(|name| lookup(&automounter.mount.join(name), 2, 0)).to_vec();
+    assert_one_lookup(saved(&Profile { lookups, ..of_files(vec![live.file.clone()]) }).path());
+}
+
 /// Lookups in the silent file system, on this many devices.
 fn of_devices(silent: &Silent, devices: u64) -> Profile {
-    let lookup = |index: u64| Lookup {
-        path: silent.mount.join(index.to_string()).as_os_str().as_bytes().to_vec().into(),
-        device: index % devices,
-        ..Lookup::default()
-    };
+    let lookup = |index: u64| -> Lookup { lookup(&silent.path(&index.to_string()), index % devices, index + 1) };
     Profile { lookups: (0..devices * 20).map(lookup).collect(), ..Profile::default() }
-}
-
-/// The child processes of a command.
-fn children(parent: u32) -> Vec<u32> {
-    let text = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
-    text.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
-}
-
-fn threads(pid: u32) -> usize {
-    fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count)
-}
-
-/// The open descriptors of a process: pipes and sockets by number, all others by path.
-fn open_descriptors(pid: u32) -> Vec<PathBuf> {
-    let entries = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
-    entries.filter_map(|entry| fs::read_link(entry.path()).ok()).collect()
 }
 
 /// Regression: the worker kept all descriptors that the caller of `ahead run` had open, such as a script's lock.
 #[test]
 fn a_worker_has_no_descriptor_of_its_caller() {
     let Some(silent) = Silent::new() else { return };
-    let profile = saved(&Profile { files: vec![silent.file("dead", 1)], ..Profile::default() });
+    let profile = saved(&of_files(vec![silent.file("dead", 1)]));
     let lock = silent.beside().join("lock");
-    let ahead = assert_cmd::cargo::cargo_bin("ahead");
-    let mut run = Command::new("sh");
-    run.args(["-c", "exec 9> \"$0\"; exec \"$@\""]).arg(&lock).arg(&ahead).args(["run", "-p"]).arg(profile.path());
-    run.args(["--", "sh", "-c", "read line"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut run = run.spawn().unwrap();
+    let run = run(&["-p".as_ref(), profile.path()], &["sh", "-c", "read line"]);
+    let run = run.by_script("exec 9> \"$LOCK\"; exec \"$@\"").env("LOCK", &lock).open_input().start();
     let is_worker = |pid: &u32| {
-        let is_ours = fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == ahead);
+        let is_ours = fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == built("ahead"));
         // The program also inherits them until its exec.
-        is_ours && threads(*pid) > 1
+        is_ours && process::threads(*pid).len() > 1
     };
-    wait_until("the worker", || children(run.id()).iter().any(is_worker));
-    let worker = children(run.id()).into_iter().find(is_worker).unwrap();
-    let own = open_descriptors(run.id());
+    wait_until("the worker", || process::children(run.pid()).iter().any(is_worker));
+    let worker = process::children(run.pid()).into_iter().find(is_worker).unwrap();
+    let own = process::open_descriptors(run.pid());
     assert!(own.contains(&lock), "{own:?}");
-    let standard = ["0", "1", "2"].map(|fd| fs::read_link(format!("/proc/{}/fd/{fd}", run.id())).unwrap());
-    let kept = open_descriptors(worker);
+    let standard = ["0", "1", "2"].map(|fd| fs::read_link(format!("/proc/{}/fd/{fd}", run.pid())).unwrap());
+    let kept = process::open_descriptors(worker);
     assert!(!kept.iter().any(|open| *open == lock || standard.contains(open)), "{kept:?}");
-    drop(run.stdin.take());
-    run.wait().unwrap();
+    run.end();
 }
 
 /// The largest number of threads of a child, once the numbers have not changed for three seconds.
-fn settled_threads(parent: &Child) -> usize {
+fn settled_threads(parent: u32) -> usize {
     let deadline = Instant::now() + Duration::from_secs(60);
     let (mut last, mut since) = (0, Instant::now());
     while since.elapsed() < Duration::from_secs(3) {
         assert!(Instant::now() < deadline, "the number of threads does not settle");
-        let most = children(parent.id()).into_iter().map(threads).max().unwrap_or(0);
+        let most = process::children(parent).into_iter().map(|pid| process::threads(pid).len()).max().unwrap_or(0);
         if most != last {
             (last, since) = (most, Instant::now());
         }
@@ -349,7 +276,7 @@ fn settled_threads(parent: &Child) -> usize {
 /// The largest number of threads of `ahead-replay` until its account is complete, and the account. The process itself ends later, with
 /// the answer of the file system.
 fn embedded_replay(arguments: &[&str], profile: &Path) -> (usize, String, Child) {
-    let mut replay = Command::new(assert_cmd::cargo::cargo_bin("ahead-replay"));
+    let mut replay = Command::new(built("ahead-replay"));
     replay.args(arguments).arg(profile).stdin(Stdio::null()).stdout(Stdio::piped());
     let mut replay = replay.spawn().unwrap();
     let mut output = std::io::BufReader::new(replay.stdout.take().unwrap());
@@ -363,7 +290,7 @@ fn embedded_replay(arguments: &[&str], profile: &Path) -> (usize, String, Child)
     let (mut most, deadline) = (0, Instant::now() + GIVES_UP);
     while !account.is_finished() {
         assert!(Instant::now() < deadline, "there is no account");
-        most = most.max(threads(replay.id()));
+        most = most.max(process::threads(replay.id()).len());
         std::thread::sleep(Duration::from_millis(5));
     }
     (most, account.join().unwrap(), replay)
@@ -407,8 +334,7 @@ fn embedded_replay_of_a_list_has_two_threads_on_a_silent_device() {
     let Some(silent) = Silent::new() else { return };
     let live = Live::new();
     let list = tempfile::NamedTempFile::new().unwrap();
-    fs::write(list.path(), format!("{}:0-1M\n{}:0-4M\n", silent.mount.join("dead").display(), live.path.display()))
-        .unwrap();
+    fs::write(list.path(), format!("{}:0-1M\n{}:0-4M\n", silent.path("dead").display(), live.path.display())).unwrap();
     let replays = [(&["--deadline", "3s"][..], "deadline"), (&["--low-memory"], "not_answering")];
     let mut ended = embedded_replays(replays, list.path());
     drop(silent);
@@ -425,12 +351,9 @@ fn embedded_replay_of_a_list_has_two_threads_on_a_silent_device() {
 fn silent_devices_hold_a_limited_number_of_threads() {
     let Some(silent) = Silent::new() else { return };
     let profile = saved(&of_devices(&silent, 100));
-    let mut run = ahead(&["run", "-p", profile.path().to_str().unwrap(), "--", "sh", "-c", "read line; echo done"]);
-    let mut run = run.stdin(Stdio::piped()).spawn().unwrap();
-    let threads = settled_threads(&run);
-    drop(run.stdin.take());
-    assert_eq!(std::io::read_to_string(run.stdout.take().unwrap()).unwrap(), "done\n");
-    run.wait().unwrap();
+    let run = run(&["-p".as_ref(), profile.path()], &["sh", "-c", "read line; echo done"]).open_input().start();
+    let threads = settled_threads(run.pid());
+    run.end().out_is("done\n");
     // 32 threads, the same number of replacements for stuck threads, and three of the worker itself.
     assert!((2..=67).contains(&threads), "{threads} threads");
 }
@@ -440,70 +363,29 @@ fn silent_devices_hold_a_limited_number_of_threads() {
 fn a_program_can_fork_under_a_process_limit() {
     let Some(silent) = Silent::new() else { return };
     let profile = saved(&of_devices(&silent, 100));
-    fs::set_permissions(profile.path(), fs::Permissions::from_mode(0o644)).unwrap();
-    // Another user may have no access to the binary.
+    set_mode(profile.path(), 0o644);
     let binary = silent.beside().join("ahead");
-    crate::mounted::copy_ahead(&binary);
-    let mut run = Command::new("setpriv");
-    run.args(["--reuid=54321", "--regid=54321", "--clear-groups", "prlimit", "--nproc=60"]).arg(&binary);
-    run.args(["run", "-p"]).arg(profile.path()).args(["--", "sh", "-c", FORKS]);
-    run.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    forks_beside_a_fetch(run);
+    copy_ahead(&binary);
+    let run = program(&binary).args(["run", "-p"]).arg(profile.path()).args(["--", "sh", "-c", FORKS]);
+    forks_beside_a_fetch(run.behind(["prlimit", "--nproc=60"]).as_user(54_321));
 }
 
 /// A program that starts eight others at a time, after a line of input.
 const FORKS: &str = "read line; for i in 1 2 3 4 5 6 7 8; do sleep 0.1 & done; wait; echo forked";
 
 /// Lets the program fork when the fetch has started all its threads.
-fn forks_beside_a_fetch(mut run: Command) {
-    let mut run = run.spawn().unwrap();
-    settled_threads(&run);
-    drop(run.stdin.take());
-    let output = run.wait_with_output().unwrap();
-    assert_eq!(
-        (&*String::from_utf8_lossy(&output.stdout), &*String::from_utf8_lossy(&output.stderr)),
-        ("forked\n", "")
-    );
-}
-
-/// A control group limited to 40 processes.
-struct Group(PathBuf);
-
-impl Group {
-    /// `None`, with the reason printed, where that is impossible.
-    fn new() -> Option<Group> {
-        for hierarchy in ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"].map(Path::new) {
-            let path = hierarchy.join(format!("ahead-test-pids-{}", std::process::id()));
-            if !hierarchy.join("cgroup.procs").exists() || fs::create_dir(&path).is_err() {
-                continue;
-            }
-            let group = Group(path);
-            if fs::write(group.0.join("pids.max"), "40").is_ok() {
-                return Some(group);
-            }
-        }
-        eprintln!("skipped: a control group with a limit of processes cannot be created");
-        None
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        wait_until("the end of the group", || fs::remove_dir(&self.0).is_ok());
-    }
+fn forks_beside_a_fetch(run: Program) {
+    let run = run.open_input().start();
+    settled_threads(run.pid());
+    run.end().out_is("forked\n").err_is("");
 }
 
 /// Regression: the threads of the fetch also left none in a control group with a separate limit.
 #[test]
 fn a_program_can_fork_in_a_limited_control_group() {
     // Dropped after the file system: the unmount ends the group's processes.
-    let Some(group) = Group::new() else { return };
+    let Some(group) = Group::with_processes(40) else { return };
     let Some(silent) = Silent::new() else { return };
     let profile = saved(&of_devices(&silent, 100));
-    let script = "echo $$ > \"$0\"/cgroup.procs; exec \"$@\"";
-    let mut run = Command::new("sh");
-    run.args(["-c", script]).arg(&group.0).arg(assert_cmd::cargo::cargo_bin("ahead")).args(["run", "-p"]);
-    run.arg(profile.path()).args(["--", "sh", "-c", FORKS]);
-    run.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    forks_beside_a_fetch(run);
+    forks_beside_a_fetch(run(&["-p".as_ref(), profile.path()], &["sh", "-c", FORKS]).in_group(&group));
 }

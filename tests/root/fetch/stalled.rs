@@ -1,20 +1,12 @@
 //! A disk that does not answer, or answers with errors: every wait has a limit, and every byte is counted.
 
-use super::{MIB, replay, saved};
-use crate::machine_lock;
-use ahead_disk::{ByteRange, Client, DiskInfo, FaultChange};
-use ahead_profile::{Extent, File, Profile};
-use ahead_sys::{evict, machine, openat};
-use assert_cmd::Command;
-use serde_json::Value;
-use std::ffi::OsStr;
-use std::fs;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-use std::process::Stdio;
-use std::sync::RwLockReadGuard;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use super::{replay, saved};
+use ahead_disk::DiskInfo;
+use ahead_profile::Profile;
+use ahead_sys::machine::page_size;
+use ahead_tests::rig::emulated::{fail, heal, stall};
+use ahead_tests::rig::prelude::*;
+use ahead_tests::rig::profile::{of_files, used};
 
 /// Time of each read of a stalled disk, milliseconds.
 const STALL_MS: u64 = 8000;
@@ -29,85 +21,28 @@ const STRETCH: u64 = 256 << 10;
 struct Disk {
     info: DiskInfo,
     profile: Profile,
-    _home: tempfile::TempDir,
-    _machine: RwLockReadGuard<'static, ()>,
+    file: PathBuf,
+    _disks: Disks,
 }
 
 impl Disk {
     /// A disk of this model, with this many used pages. `None`, with the reason printed, where disks cannot be emulated.
     fn new(model: &str, pages: u64) -> Option<Disk> {
-        if !machine::is_root() || !Path::new("/dev/fuse").exists() || !Path::new("/dev/loop-control").exists() {
-            eprintln!("skipped: needs root, FUSE and loop devices");
-            return None;
-        }
-        let machine = machine_lock::shared();
-        let home = tempfile::tempdir().unwrap();
-        let directory = fs::canonicalize(home.path()).unwrap();
-        let (image, mount) = (directory.join("image"), directory.join("mnt"));
-        fs::create_dir(&mount).unwrap();
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let name = format!("test-stalled-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
-        let mut create = Command::cargo_bin("ahead").unwrap();
-        create.args(["disk", "create"]).arg(&image).args(["--name", &name, "--size", "256M", "--model", model]);
-        create.arg("--mount").arg(&mount).assert().success();
-        let info = ahead_disk::find(&name).unwrap();
+        let mut disks = Disks::new()?;
+        let (info, mount) = disks.mounted("stalled", &["--size", "256M", "--model", model]);
         let file = mount.join("file");
         fs::write(&file, vec![7; (pages * STRETCH) as usize]).unwrap();
-        let opened = fs::File::open(&file).unwrap();
-        opened.sync_all().unwrap();
-        evict::file(&opened).unwrap();
-        Some(Disk { info, profile: profile_of(&file, pages), _home: home, _machine: machine })
-    }
-
-    fn fault(&self, change: FaultChange) {
-        Client::new(&self.info).fault(change).unwrap();
+        make_cold(&file);
+        let used_pages: Vec<_> = (0..pages).map(|page| page * STRETCH..page * STRETCH + page_size()).collect();
+        let mut profile = of_files(vec![used(&file, &used_pages)]);
+        profile.files[0].fs_path.clear();
+        profile.files[0].extents.iter_mut().zip(0..).for_each(|(extent, page)| extent.first_use_us = page);
+        Some(Disk { info, profile, file, _disks: disks })
     }
 
     fn stall(&self) {
-        self.fault(FaultChange { stall_ms: Some(STALL_MS), ..FaultChange::default() });
+        stall(&self.info, STALL_MS);
     }
-}
-
-/// Limit for the kernel's outstanding reads of an ended program, before the disk can be detached.
-const LETS_GO: Duration = Duration::from_secs(60);
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let cleared = Client::new(&self.info).fault(FaultChange { clear: true, ..FaultChange::default() });
-        let deadline = Instant::now() + LETS_GO;
-        let detached = loop {
-            match ahead_disk::detach(&self.info) {
-                Err(_) if Instant::now() < deadline => std::thread::yield_now(),
-                done => break cleared.and(done),
-            }
-        };
-        match detached {
-            Err(error) if std::thread::panicking() => eprintln!("not detached: {error}"),
-            detached => detached.unwrap(),
-        }
-    }
-}
-
-fn profile_of(path: &Path, pages: u64) -> Profile {
-    let now = openat::handle(path).unwrap().identity();
-    let extent = |page| Extent {
-        offset_bytes: page * STRETCH,
-        length_bytes: machine::page_size(),
-        first_use_us: page,
-        runs: 1,
-        physical_bytes: None,
-        warm_use: None,
-    };
-    let file = File {
-        path: path.as_os_str().as_bytes().to_vec(),
-        device: now.device,
-        inode: now.inode,
-        size_bytes: now.size_bytes,
-        mtime_ns: now.mtime_ns,
-        extents: (0..pages).map(extent).collect(),
-        ..File::default()
-    };
-    Profile { files: vec![file], ..Profile::default() }
 }
 
 /// The sum of the profile's bytes over all outcomes, by the equation of docs/reference/json.md.
@@ -116,16 +51,6 @@ fn accounted(account: &Value) -> u64 {
     let skipped = account["skipped"].as_object().unwrap().values().map(|skipped| skipped["bytes"].as_u64().unwrap());
     let others = ["already_resident_bytes", "stale_bytes", "failed_bytes"].map(bytes);
     bytes("issued_bytes") - bytes("bridged_bytes") + others.iter().sum::<u64>() + skipped.sum::<u64>()
-}
-
-/// Runs `ahead`. Returns its output, and the time when both the output and the process had ended.
-fn output_of(arguments: &[&str]) -> (String, Duration) {
-    let begin = Instant::now();
-    let ahead = assert_cmd::cargo::cargo_bin("ahead");
-    let mut running = std::process::Command::new(ahead).args(arguments).stdout(Stdio::piped()).spawn().unwrap();
-    let text = std::io::read_to_string(running.stdout.take().unwrap()).unwrap();
-    assert!(running.wait().unwrap().success());
-    (text, begin.elapsed())
 }
 
 /// Regression: the deadline applied while reads were submitted. It did not apply while they arrived, nor after the
@@ -138,15 +63,11 @@ fn a_replay_on_a_silent_disk_ends_at_its_deadline() {
         let Some(disk) = Disk::new(model, pages) else { return };
         let profile = saved(&disk.profile);
         disk.stall();
-        let profile = profile.path().to_str().unwrap();
-        let (account, after) = output_of(&["replay", "--wait", "--json", "--deadline", "500ms", profile]);
-        assert!(after > Duration::from_millis(500) && after < LONGEST, "{model}, {pages}: {after:?}");
-        let account: Value = serde_json::from_str(&account).unwrap();
-        assert_eq!(
-            (&account["arrived_us"], accounted(&account)),
-            (&Value::Null, disk.profile.data_bytes()),
-            "{account}"
-        );
+        let done = ahead(["replay", "--wait", "--json", "--deadline", "500ms"]).arg(profile.path()).ok();
+        assert!(done.took > Duration::from_millis(500) && done.took < LONGEST, "{model}, {pages}: {:?}", done.took);
+        let account = done.json();
+        let found = (&account["arrived_us"], accounted(&account));
+        assert_eq!(found, (&Value::Null, disk.profile.data_bytes()), "{account}");
     }
 }
 
@@ -157,20 +78,11 @@ fn a_replay_ended_by_a_signal_has_the_signals_status() {
     let profile = saved(&disk.profile);
     disk.stall();
     for (signal, number) in [("INT", 2), ("TERM", 15)] {
-        let mut replay = std::process::Command::new(assert_cmd::cargo::cargo_bin("ahead"));
-        replay.args(["replay", "--wait"]).arg(profile.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let replay = replay.spawn().unwrap();
-        let pid = replay.id();
+        let replay = ahead(["replay", "--wait"]).arg(profile.path()).start();
         // When the worker exists, the signal handlers are installed.
-        let deadline = Instant::now() + LONGEST;
-        while fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap().is_empty() {
-            assert!(Instant::now() < deadline, "the worker has not started");
-        }
-        std::process::Command::new("kill").args(["-s", signal, &pid.to_string()]).status().unwrap();
-        let output = replay.wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(128 + number), "{said}");
-        assert!(said.contains(&format!("stopped by signal {number}")) && said.lines().count() == 1, "{said}");
+        wait_until("the worker", || !process::children(replay.pid()).is_empty());
+        let done = replay.end_by(signal).code(128 + number);
+        done.says(format!("stopped by signal {number}")).in_one_line();
     }
 }
 
@@ -187,34 +99,20 @@ fn a_program_starts_while_the_disk_stalls() {
     }
     let profile = saved(&disk.profile);
     disk.stall();
-    let (output, after) = output_of(&["run", "-p", profile.path().to_str().unwrap(), "--", "echo", "started"]);
-    assert_eq!(output, "started\n");
+    let done = ahead(["run", "-p"]).arg(profile.path()).args(["--", "echo", "started"]).ok().out_is("started\n");
     // The program was held, but within the limit.
-    assert!(after > Duration::from_secs(1) && after < LONGEST, "{after:?}");
+    assert!(done.took > Duration::from_secs(1) && done.took < LONGEST, "{done:?}");
 }
 
 /// Regression: unreadable bytes were counted as issued and as failed.
 #[test]
 fn unreadable_data_is_reported_and_accounted_for_once() {
     let Some(disk) = Disk::new("nvme", 50) else { return };
-    let everything = ByteRange { offset_bytes: 0, length_bytes: 256 * MIB };
-    disk.fault(FaultChange { fail: vec![everything], ..FaultChange::default() });
+    fail(&disk.info, 0, 256 * MIB);
     let account = replay(&disk.profile, &[]);
     assert_eq!(accounted(&account), disk.profile.data_bytes(), "{account}");
     assert_eq!(account["unreadable_bytes"], account["issued_bytes"], "{account}");
     assert!(account["issued_bytes"].as_u64() > Some(0) && account["first_failure"].is_string(), "{account}");
-}
-
-/// The process that `ahead` has started.
-fn worker_of(pid: u32) -> u32 {
-    let deadline = Instant::now() + LETS_GO;
-    loop {
-        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-        if let Some(worker) = children.split_whitespace().next() {
-            return worker.parse().unwrap();
-        }
-        assert!(Instant::now() < deadline, "there is no worker");
-    }
 }
 
 /// Regression: a replay in the background had the default I/O priority, and filled a rotating disk's queue. Another
@@ -228,12 +126,11 @@ fn background_replay_does_not_fill_the_queue_of_a_rotating_disk() {
     for (arguments, class, is_short) in
         [(&[][..], "idle", true), (&["--priority", "normal"][..], "none: prio 0", false)]
     {
-        let mut replay = std::process::Command::new(assert_cmd::cargo::cargo_bin("ahead"));
-        replay.arg("replay").args(arguments).arg(profile.path()).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut replay = replay.spawn().unwrap();
-        let worker = worker_of(replay.id());
+        let replay = ahead(["replay"]).args(arguments).arg(profile.path()).start();
+        wait_until("the worker", || !process::children(replay.pid()).is_empty());
+        let worker = process::children(replay.pid())[0];
         // The disk answers no request: the number of requests in flight reaches its maximum.
-        let (mut under_way, mut since, deadline) = (0, Instant::now(), Instant::now() + LETS_GO);
+        let (mut under_way, mut since, deadline) = (0, Instant::now(), Instant::now() + Duration::from_secs(60));
         while under_way == 0 || since.elapsed() < Duration::from_secs(1) {
             assert!(Instant::now() < deadline, "{under_way} requests are under way");
             let text = fs::read_to_string(&inflight).unwrap();
@@ -244,19 +141,15 @@ fn background_replay_does_not_fill_the_queue_of_a_rotating_disk() {
             std::thread::sleep(Duration::from_millis(10));
         }
         assert_eq!(under_way <= 4, is_short, "{under_way} requests are under way");
-        let threads = fs::read_dir(format!("/proc/{worker}/task")).unwrap();
-        let threads: Vec<String> = threads.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        let classes = std::process::Command::new("ionice").arg("-p").args(&threads).output().unwrap();
-        let classes = String::from_utf8(classes.stdout).unwrap();
+        let threads = process::threads(worker);
+        let classes =
+            program("ionice").arg("-p").args(threads.iter().map(|thread| thread.file_name().unwrap())).done().out;
         assert!(classes.lines().any(|line| line == class), "{classes}");
-        std::process::Command::new("kill").arg(replay.id().to_string()).status().unwrap();
-        replay.wait().unwrap();
+        replay.end_by("TERM");
         // The requests in flight end before the next replay begins.
-        disk.fault(FaultChange { clear: true, ..FaultChange::default() });
-        crate::crash::wait_until("the end of the reads", || {
-            fs::read_to_string(&inflight).unwrap().trim().starts_with("0 ")
-        });
-        evict::file(fs::File::open(Path::new(OsStr::from_bytes(&disk.profile.files[0].path))).unwrap()).unwrap();
+        heal(&disk.info);
+        wait_until("the end of the reads", || fs::read_to_string(&inflight).unwrap().trim().starts_with("0 "));
+        evict(&disk.file);
         disk.stall();
     }
 }
@@ -275,8 +168,8 @@ fn one_long_read_is_a_spin_up_and_seven_short_ones_are_none() {
     let described = ["--device", description.path().to_str().unwrap()];
     // The long reads last: those that a replay leaves behind delay the next one.
     for (stall_ms, device, is_spin_up) in [(200, &described[..], false), (1500, &[][..], true)] {
-        evict::file(fs::File::open(Path::new(OsStr::from_bytes(&disk.profile.files[0].path))).unwrap()).unwrap();
-        disk.fault(FaultChange { stall_ms: Some(stall_ms), ..FaultChange::default() });
+        evict(&disk.file);
+        stall(&disk.info, stall_ms);
         let account = replay(&disk.profile, &[&["--window", "40K", "--deadline", "5s"][..], device].concat());
         let spun_up_us = account["window"]["spun_up_us"].as_u64();
         assert_eq!(spun_up_us.is_some_and(|us| us > 1_000_000), is_spin_up, "{account}");

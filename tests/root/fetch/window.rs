@@ -1,16 +1,10 @@
 //! Windows that follow the program, in a control group that holds a third of the profile.
 
-use super::budget::Group;
-use super::{LONGEST, MIB, saved};
-use crate::mounted::Mounted;
+use super::{LONGEST, saved};
 use ahead_profile::{Milestone, MilestoneKind, Profile};
-use ahead_sys::{diskstats, evict};
-use serde_json::Value;
-use std::fs;
-use std::io::Write;
-use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use ahead_sys::diskstats;
+use ahead_tests::rig::group::Group;
+use ahead_tests::rig::prelude::*;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The memory of the group.
@@ -32,10 +26,9 @@ struct Scene {
 
 impl Scene {
     fn new(limit_bytes: u64) -> Option<Scene> {
-        let group = Group::with(limit_bytes)?;
+        let group = Group::with_memory(limit_bytes)?;
         let mut mounted = Mounted::new("ext4")?;
-        let files: Vec<PathBuf> =
-            (0..FILES).map(|index| mounted.file(&format!("file{index:02}"), FILE_BYTES)).collect();
+        let files: Vec<PathBuf> = (0..FILES).map(|index| mounted.file(format!("file{index:02}"), FILE_BYTES)).collect();
         mounted.make_cold();
         let mut profile = Profile::default();
         for (index, path) in files.iter().enumerate() {
@@ -59,22 +52,14 @@ impl Scene {
     fn run_with(&mut self, options: &[&str], script: &str) -> (String, u64, Value) {
         self.mounted.make_cold();
         let account = tempfile::NamedTempFile::new().unwrap();
-        let start = format!("echo $$ > {}/cgroup.procs; exec \"$@\"", self.group.0.display());
         let before = diskstats::reads(self.mounted.number()).unwrap().bytes;
-        let ahead = assert_cmd::cargo::cargo_bin("ahead");
-        let mut command = Command::new("timeout");
-        command.arg(LONGEST.as_secs().to_string()).args(["sh", "-c", &start, "sh"]).arg(ahead);
-        command.arg("run").args(options).arg("--account").arg(account.path()).arg("-p").arg(self.profile.path());
-        let done = command.args(["--", "sh", "-c", script, "sh"]).args(&self.files).stdin(Stdio::null()).output();
-        let done = done.unwrap();
+        let run = ahead(["run"]).args(options).arg("--account").arg(account.path()).arg("-p").arg(self.profile.path());
+        let run = run.args(["--", "sh", "-c", script, "sh"]).args(&self.files).in_group(&self.group);
+        let done = run.behind(["timeout", &LONGEST.as_secs().to_string()]).done();
         self.status = done.status.code();
         let bytes = diskstats::reads(self.mounted.number()).unwrap().bytes - before;
-        assert!(
-            self.status.is_some_and(|status| [0, SCRIPT_STATUS].contains(&status)),
-            "{options:?} {script}: {done:?}"
-        );
-        let account = serde_json::from_slice(&fs::read(account.path()).unwrap()).unwrap();
-        (String::from_utf8(done.stdout).unwrap(), bytes, account)
+        assert!(self.status.is_some_and(|status| [0, SCRIPT_STATUS].contains(&status)), "{options:?}: {done}");
+        (done.out, bytes, serde_json::from_slice(&fs::read(account.path()).unwrap()).unwrap())
     }
 }
 
@@ -111,15 +96,14 @@ fn low_memory_reads_no_gap_and_passes_the_status_on() {
     assert_eq!(account["bridged_bytes"], 0, "{account}");
 }
 
-/// Regression: with a given window no plan was chosen by simulation, also if all of the profile fitted into it.
 #[test]
-fn profile_that_fits_into_the_given_window_is_planned_by_simulation() {
+fn profile_that_fits_into_the_given_window_is_prefetched_at_once() {
     let Some(mut scene) = Scene::new(8 * LIMIT_BYTES) else { return };
     let (output, _, account) = scene.run("128M", READ_ALL);
     assert_eq!(output.trim(), TOTAL_BYTES.to_string());
-    let devices = account["devices"].as_array().unwrap();
-    assert!(account.get("window").is_none_or(Value::is_null) && !devices.is_empty(), "{account}");
-    assert!(devices.iter().all(|device| device["plan"]["candidates"].is_u64()), "{account}");
+    assert!(account.get("window").is_none_or(Value::is_null), "{account}");
+    let found = account["issued_bytes"].as_u64().unwrap() + account["already_resident_bytes"].as_u64().unwrap();
+    assert_eq!(found, TOTAL_BYTES, "{account}");
 }
 
 #[test]
@@ -146,7 +130,9 @@ fn eviction_of_everything_again_and_again_costs_a_limited_number_of_reads() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                files.iter().filter_map(|file| fs::File::open(file).ok()).for_each(|file| drop(evict::file(&file)));
+                // While the file system is made cold, they are not there.
+                let opened = files.iter().filter_map(|file| File::open(file).ok());
+                opened.for_each(|file| drop(ahead_sys::evict::file(&file)));
                 std::thread::yield_now();
             }
         });
@@ -166,27 +152,17 @@ fn window_of_a_replay_follows_a_running_process() {
     let Some(mut scene) = Scene::new(LIMIT_BYTES + 4 * MIB) else { return };
     scene.mounted.make_cold();
     let script = "while read step && [ $# -gt 0 ]; do cat \"$1\"; shift; done >/dev/null";
-    let mut program = Command::new("sh");
-    program.args(["-c", script, "sh"]).args(&scene.files).stdin(Stdio::piped());
-    let mut program = program.spawn().unwrap();
-    let mut steps = program.stdin.take().unwrap();
-    let mut replay = Command::new(assert_cmd::cargo::cargo_bin("ahead"));
-    replay.args(["replay", "--json", "--priority", "normal", "--window", "8M", "--follow", &program.id().to_string()]);
-    let replay = replay.arg(scene.profile.path()).stdout(Stdio::piped()).spawn().unwrap();
-    let is_resident = |file: &PathBuf| {
-        let file = fs::File::open(file).unwrap();
-        ahead_sys::cache::resident_bytes(&file, 0, FILE_BYTES).unwrap() == FILE_BYTES
-    };
+    let mut steps = program("sh").args(["-c", script, "sh"]).args(&scene.files).open_input().start();
+    let replay =
+        ahead(["replay", "--json", "--priority", "normal", "--window", "8M", "--follow", &steps.pid().to_string()]);
+    let replay = replay.arg(scene.profile.path()).start();
     // The program goes on when the file after the next one has been prefetched.
     for file in &scene.files[2..20] {
-        crate::crash::wait_until("a file ahead of the program", || is_resident(file));
-        steps.write_all(b"\n").unwrap();
+        wait_until("a file ahead of the program", || resident_bytes(file) == FILE_BYTES);
+        steps.send("");
     }
-    drop(steps);
-    program.wait().unwrap();
-    let _ = rustix::process::kill_process(rustix::process::Pid::from_child(&replay), rustix::process::Signal::TERM);
-    let done = replay.wait_with_output().unwrap();
-    let account: Value = serde_json::from_slice(&done.stdout).unwrap();
+    steps.end();
+    let account = replay.end_by("TERM").json();
     assert_eq!(account["window"]["progress"][0], "observer", "{account}");
     assert!(figure(&account, "milestones_seen") > 4, "{account}");
 }

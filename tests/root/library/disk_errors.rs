@@ -6,9 +6,9 @@
 //!     reader ─────▶│EIO│────────▶            the reader gets all bytes before the page, then EIO at the page, as by read(2)
 //! ```
 
-use super::target::{ColdFile, EIO, KIB, MIB, PAGE, Target, WAYS, Way, by_each_transport, in_child, next_of_stream};
-use crate::crash::wait_until;
+use super::target::{ColdFile, EIO, KIB, MIB, PAGE, Target, Way, in_child, in_each_way, next_of_stream};
 use ahead::{Block, Blocks, Prefetcher, PrefetcherOptions, Reader, Window};
+use ahead_tests::rig::wait::wait_until;
 use std::fs;
 use std::io::{self, BufRead, Read, Seek, SeekFrom};
 
@@ -68,23 +68,21 @@ fn errors_while_reading(
 fn error_is_at_the_bad_page_and_a_retry_reads_on() {
     let Some(target) = Target::alone("library-eio") else { return };
     let file = target.cold_file("file", FILE_BYTES);
-    by_each_transport(|| {
-        for way in WAYS {
-            for (read_next, step) in [
-                (by_read as ReadNext, PAGE),
-                (by_read, 60_000),
-                (by_read, MIB),
-                (by_read, FILE_BYTES),
-                (by_read_at, 100_000),
-                (by_fill_buf, 10_000),
-            ] {
-                target.fail(&file, BAD, PAGE);
-                file.make_cold();
-                let mut reader = way.open(&file.path);
-                let errors = errors_while_reading(&file, &mut reader, read_next, step, |_| target.heal());
-                assert_eq!(errors, [BAD], "{way:?}, steps of {step} bytes");
-                assert!(reader.counters().requests > 0);
-            }
+    in_each_way(|way| {
+        for (read_next, step) in [
+            (by_read as ReadNext, PAGE),
+            (by_read, 60_000),
+            (by_read, MIB),
+            (by_read, FILE_BYTES),
+            (by_read_at, 100_000),
+            (by_fill_buf, 10_000),
+        ] {
+            target.fail(&file, BAD, PAGE);
+            file.make_cold();
+            let mut reader = way.open(&file.path);
+            let errors = errors_while_reading(&file, &mut reader, read_next, step, |_| target.heal());
+            assert_eq!(errors, [BAD], "{way:?}, steps of {step} bytes");
+            assert!(reader.counters().requests > 0);
         }
     });
 }
@@ -93,20 +91,18 @@ fn error_is_at_the_bad_page_and_a_retry_reads_on() {
 fn bad_page_fails_each_time_and_a_seek_reads_on_behind_it() {
     let Some(target) = Target::alone("library-eio-seek") else { return };
     let file = target.cold_file("file", FILE_BYTES);
-    by_each_transport(|| {
-        for way in WAYS {
-            target.fail(&file, BAD, 2 * PAGE);
-            file.make_cold();
-            let mut reader = way.open(&file.path);
-            let errors = errors_while_reading(&file, &mut reader, by_read, 20_000, |reader| {
-                assert_eq!(reader.read(&mut [0; 10]).unwrap_err().raw_os_error(), Some(EIO), "the same page again");
-                reader.seek(SeekFrom::Start(BAD + 2 * PAGE)).unwrap();
-            });
-            assert_eq!(errors, [BAD], "{way:?}");
-            target.heal();
-            reader.seek(SeekFrom::Start(BAD)).unwrap();
-            file.read_rest(&mut reader, MIB);
-        }
+    in_each_way(|way| {
+        target.fail(&file, BAD, 2 * PAGE);
+        file.make_cold();
+        let mut reader = way.open(&file.path);
+        let errors = errors_while_reading(&file, &mut reader, by_read, 20_000, |reader| {
+            assert_eq!(reader.read(&mut [0; 10]).unwrap_err().raw_os_error(), Some(EIO), "the same page again");
+            reader.seek(SeekFrom::Start(BAD + 2 * PAGE)).unwrap();
+        });
+        assert_eq!(errors, [BAD], "{way:?}");
+        target.heal();
+        reader.seek(SeekFrom::Start(BAD)).unwrap();
+        file.read_rest(&mut reader, MIB);
     });
 }
 
@@ -115,20 +111,18 @@ fn bad_page_fails_each_time_and_a_seek_reads_on_behind_it() {
 fn fault_that_ends_before_the_reader_comes_is_not_reported() {
     let Some(target) = Target::alone("library-eio-past") else { return };
     let file = target.cold_file("file", FILE_BYTES);
-    by_each_transport(|| {
-        for way in WAYS {
-            // Within the first request ahead of the reader, which begins at 128 KiB.
-            target.fail(&file, 200 * KIB, PAGE);
-            file.make_cold();
-            let before = target.failed();
-            let mut reader = way.open(&file.path);
-            let mut first = vec![0; PAGE as usize];
-            reader.read_exact(&mut first).unwrap();
-            assert!(first == file.page(0));
-            wait_until("the request fails", || target.failed() > before);
-            target.heal();
-            file.read_rest(&mut reader, 10_000);
-        }
+    in_each_way(|way| {
+        // Within the first request ahead of the reader, which begins at 128 KiB.
+        target.fail(&file, 200 * KIB, PAGE);
+        file.make_cold();
+        let before = target.failed();
+        let mut reader = way.open(&file.path);
+        let mut first = vec![0; PAGE as usize];
+        reader.read_exact(&mut first).unwrap();
+        assert!(first == file.page(0));
+        wait_until("the request fails", || target.failed() > before);
+        target.heal();
+        file.read_rest(&mut reader, 10_000);
     });
 }
 
@@ -142,22 +136,20 @@ fn reads_beside_the_bad_page_never_fail() {
     let backward: Vec<u64> = forward.iter().rev().copied().collect();
     let strided: Vec<u64> = (0..pages).step_by(16).collect();
     assert!(!strided.contains(&bad));
-    by_each_transport(|| {
-        for way in WAYS {
-            for order in [&forward, &backward, &strided] {
-                target.fail(&file, BAD, PAGE);
-                file.make_cold();
-                let mut reader = way.open(&file.path);
-                let mut buffer = vec![0; PAGE as usize];
-                for page in order {
-                    assert_eq!(reader.read_at(&mut buffer, page * PAGE).unwrap(), PAGE as usize, "{way:?}");
-                    assert!(buffer == file.page(*page), "{way:?}, page {page}");
-                }
-                assert_eq!(reader.read_at(&mut buffer, BAD).unwrap_err().raw_os_error(), Some(EIO), "{way:?}");
-                target.heal();
-                assert_eq!(reader.read_at(&mut buffer, BAD).unwrap(), PAGE as usize);
-                assert!(buffer == file.page(bad));
+    in_each_way(|way| {
+        for order in [&forward, &backward, &strided] {
+            target.fail(&file, BAD, PAGE);
+            file.make_cold();
+            let mut reader = way.open(&file.path);
+            let mut buffer = vec![0; PAGE as usize];
+            for page in order {
+                assert_eq!(reader.read_at(&mut buffer, page * PAGE).unwrap(), PAGE as usize, "{way:?}");
+                assert!(buffer == file.page(*page), "{way:?}, page {page}");
             }
+            assert_eq!(reader.read_at(&mut buffer, BAD).unwrap_err().raw_os_error(), Some(EIO), "{way:?}");
+            target.heal();
+            assert_eq!(reader.read_at(&mut buffer, BAD).unwrap(), PAGE as usize);
+            assert!(buffer == file.page(bad));
         }
     });
 }
@@ -167,25 +159,23 @@ fn blocks_end_with_the_bytes_before_the_bad_page_and_one_error() {
     let Some(target) = Target::alone("library-eio-blocks") else { return };
     let file = target.cold_file("file", FILE_BYTES);
     target.fail(&file, BAD, PAGE);
-    by_each_transport(|| {
-        for way in WAYS {
-            for next in [Iterator::next as fn(&mut Blocks) -> Option<io::Result<Block>>, next_of_stream] {
-                file.make_cold();
-                let mut blocks = way.open(&file.path).into_blocks(64 << 10);
-                let mut at = 0;
-                let error = loop {
-                    match next(&mut blocks).expect("an error ends the blocks") {
-                        Ok(block) => {
-                            assert_eq!(block.offset_bytes(), at);
-                            assert!(block[..] == file.content[at as usize..][..block.len()]);
-                            at += block.len() as u64;
-                        }
-                        Err(error) => break error,
+    in_each_way(|way| {
+        for next in [Iterator::next as fn(&mut Blocks) -> Option<io::Result<Block>>, next_of_stream] {
+            file.make_cold();
+            let mut blocks = way.open(&file.path).into_blocks(64 << 10);
+            let mut at = 0;
+            let error = loop {
+                match next(&mut blocks).expect("an error ends the blocks") {
+                    Ok(block) => {
+                        assert_eq!(block.offset_bytes(), at);
+                        assert!(block[..] == file.content[at as usize..][..block.len()]);
+                        at += block.len() as u64;
                     }
-                };
-                assert_eq!((at, error.raw_os_error()), (BAD, Some(EIO)), "{way:?}");
-                assert!(next(&mut blocks).is_none() && next(&mut blocks).is_none());
-            }
+                    Err(error) => break error,
+                }
+            };
+            assert_eq!((at, error.raw_os_error()), (BAD, Some(EIO)), "{way:?}");
+            assert!(next(&mut blocks).is_none() && next(&mut blocks).is_none());
         }
     });
 }

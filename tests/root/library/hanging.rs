@@ -1,11 +1,11 @@
 //! A file system that stops to answer: only those who need its bytes wait.
 
-use super::silent_files::{ANSWERED_BYTES, FILE_BYTES, Releasing, SilentFiles};
 use super::target::{ColdFile, KIB, MIB, PAGE, Target, WAYS, Way, content, in_child, is_open};
-use crate::crash::wait_until;
 use ahead::{Behaviour, Prefetcher, PrefetcherOptions, Window, advise_raw};
 use ahead_sys::mapping::Mapping;
 use ahead_sys::seccomp;
+use ahead_tests::rig::silent_files::{ANSWERED_BYTES, FILE_BYTES, Releasing, SilentFiles};
+use ahead_tests::rig::wait::wait_until;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::PathBuf;

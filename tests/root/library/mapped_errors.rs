@@ -1,9 +1,9 @@
 //! Read errors of the disk in a mapped region that is read ahead.
 
 use super::target::{ColdFile, EIO, KIB, MIB, PAGE, Target, in_child};
-use crate::crash::wait_until;
 use ahead::{Advised, Behaviour, advise_raw};
 use ahead_sys::{cache, mapping::Mapping};
+use ahead_tests::rig::wait::wait_until;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 

@@ -1,10 +1,10 @@
 //! Processes that may not do everything: io_uring is forbidden, or no descriptor is left.
 
 use super::target::{ColdFile, EMFILE, KIB, MIB, PAGE, Target, WAYS, in_child, threads_named};
-use crate::crash::wait_until;
 use ahead::{Advised, Behaviour, Prefetcher, Reader, advise_raw};
 use ahead_sys::mapping::Mapping;
 use ahead_sys::seccomp;
+use ahead_tests::rig::wait::wait_until;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::{self, File};
 use std::io::Read;

@@ -1,23 +1,19 @@
 //! Cold files on an emulated disk, and readers of them.
 
-use crate::crash::wait_until;
-use crate::disk::Home;
 use ahead::{Block, Blocks, Budget, Reader, ReaderOptions};
-use ahead_disk::{ByteRange, Client, DiskInfo, FaultChange};
+use ahead_disk::{Client, DiskInfo};
 use ahead_sys::fork::run_in_child;
-use ahead_sys::{cache, evict, fiemap, seccomp};
+use ahead_sys::{fiemap, seccomp};
+use ahead_tests::rig::emulated;
+pub use ahead_tests::rig::mounted::{KIB, MIB, PAGE};
+use ahead_tests::rig::prelude::*;
+pub use ahead_tests::rig::silent_files::content;
 use futures_core::Stream;
-use std::fs::{self, File};
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake};
 use std::thread::{self, Thread};
-
-pub const PAGE: u64 = 4096;
-pub const KIB: u64 = 1 << 10;
-pub const MIB: u64 = 1 << 20;
 
 /// `EIO` and `EMFILE` of errno(3).
 pub const EIO: i32 = 5;
@@ -70,28 +66,32 @@ pub fn by_each_transport(work: impl Fn()) {
     });
 }
 
+/// The same for each way of reading.
+pub fn in_each_way(work: impl Fn(Way)) {
+    by_each_transport(|| WAYS.into_iter().for_each(&work));
+}
+
 /// An emulated disk with a file system. It is unmounted and detached on drop, also after a panic.
 pub struct Target {
     pub root: PathBuf,
     disk: DiskInfo,
-    _home: Home,
+    _disks: Disks,
 }
 
 impl Target {
     /// `None`, with the reason printed, where disks cannot be emulated.
     pub fn new(what: &str) -> Option<Target> {
-        Target::on(Home::new()?, what)
+        Target::on(Disks::new()?, what)
     }
 
     /// The same for a test that forks: its children hold the descriptors of all other tests.
     pub fn alone(what: &str) -> Option<Target> {
-        Target::on(Home::alone()?, what)
+        Target::on(Disks::alone()?, what)
     }
 
-    fn on(mut home: Home, what: &str) -> Option<Target> {
-        let mount = home.mount_point();
-        let disk = home.create(what, &["--size", "128M", "--model", "nvme", "--fs", "ext4", "--mount", &mount]);
-        Some(Target { root: PathBuf::from(mount), disk, _home: home })
+    fn on(mut disks: Disks, what: &str) -> Option<Target> {
+        let (disk, root) = disks.mounted(what, &["--size", "128M", "--model", "nvme", "--fs", "ext4"]);
+        Some(Target { root, disk, _disks: disks })
     }
 
     /// A file without resident pages, whose pages differ.
@@ -101,6 +101,12 @@ impl Target {
         fs::write(&path, &content).unwrap();
         let file = ColdFile { path, content };
         file.make_cold();
+        // Direct reads are not made ahead of a file that was written within the last ticks of the clock, or seconds if its times have no more.
+        let metadata = fs::metadata(&file.path).unwrap();
+        let least = if metadata.ctime_nsec() == 0 { Duration::from_secs(3) } else { Duration::from_millis(20) };
+        wait_until("the write is old enough", || {
+            metadata.modified().unwrap().elapsed().is_ok_and(|age| age > 2 * least)
+        });
         file
     }
 
@@ -111,19 +117,17 @@ impl Target {
         let extent = extents.iter().find(|extent| extent.logical_bytes + extent.length_bytes > offset_bytes).unwrap();
         assert!(extent.is_placed() && offset_bytes + length_bytes <= extent.logical_bytes + extent.length_bytes);
         let on_disk = extent.physical_bytes + (offset_bytes - extent.logical_bytes);
-        let fail = vec![ByteRange { offset_bytes: on_disk, length_bytes }];
-        Client::new(&self.disk).fault(FaultChange { fail, ..FaultChange::default() }).unwrap();
+        emulated::fail(&self.disk, on_disk, length_bytes);
     }
 
     /// Delays each answer of the disk.
     pub fn stall(&self, stall_ms: u64) {
-        let stall = FaultChange { stall_ms: Some(stall_ms), ..FaultChange::default() };
-        Client::new(&self.disk).fault(stall).unwrap();
+        emulated::stall(&self.disk, stall_ms);
     }
 
     /// Ends all faults.
     pub fn heal(&self) {
-        Client::new(&self.disk).fault(FaultChange { clear: true, ..FaultChange::default() }).unwrap();
+        emulated::heal(&self.disk);
     }
 
     /// As `major:minor`.
@@ -146,16 +150,12 @@ pub struct ColdFile {
 impl ColdFile {
     /// Evicts all pages. Pages of the last writes are in lists of each processor for a moment.
     pub fn make_cold(&self) {
-        let file = File::open(&self.path).unwrap();
-        wait_until("the pages are evicted", || {
-            evict::file(&file).unwrap();
-            cache::present(&file, 0, self.len()).unwrap().is_empty()
-        });
+        make_cold(&self.path);
     }
 
     /// Evicts pages as far as other threads do not read them.
     pub fn cool(&self) {
-        evict::file(File::open(&self.path).unwrap()).unwrap();
+        evict(&self.path);
     }
 
     pub fn len(&self) -> u64 {
@@ -181,22 +181,15 @@ impl ColdFile {
     }
 }
 
-/// Bytes that differ from page to page, and within each page.
-pub fn content(bytes: u64) -> Vec<u8> {
-    (0..bytes).map(|at| (at / PAGE * 31 + at % 251) as u8).collect()
-}
-
 /// Whether this process has an open descriptor of a file.
 pub fn is_open(path: &str) -> bool {
-    let links = fs::read_dir("/proc/self/fd").unwrap().flatten();
-    links.filter_map(|entry| fs::read_link(entry.path()).ok()).any(|target| target.to_string_lossy().starts_with(path))
+    process::open_descriptors(std::process::id()).iter().any(|open| open.to_string_lossy().starts_with(path))
 }
 
 /// Threads of this process with this name.
 pub fn threads_named(name: &str) -> usize {
-    let tasks = fs::read_dir("/proc/self/task").unwrap().flatten();
-    let names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
-    names.filter(|found| found.trim() == name).count()
+    let names = process::threads(std::process::id()).into_iter().map(|task| fs::read_to_string(task.join("comm")));
+    names.filter(|found| found.as_ref().is_ok_and(|found| found.trim() == name)).count()
 }
 
 struct Unpark(Thread);

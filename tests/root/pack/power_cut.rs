@@ -14,20 +14,14 @@ const CUTS: u64 = 200;
 /// At every such cut the relocation is also undone, or continued.
 const ENDED_EACH: u64 = 10;
 
-/// The program, run for a disk that has no loop device of the test.
-fn ahead(arguments: &[&str]) -> Output {
-    Command::new(assert_cmd::cargo::cargo_bin("ahead")).args(arguments).stdin(Stdio::null()).output().unwrap()
-}
-
 /// An emulated disk that is detached when dropped.
 struct Emulated(ahead_disk::DiskInfo);
 
 impl Emulated {
     fn attach(image: &Path, log: &Path) -> Emulated {
         let name = format!("power-cut-{}-{}", std::process::id(), log.file_stem().unwrap().to_str().unwrap());
-        let words = ["disk", "attach", image.to_str().unwrap(), "--model", "hdd", "--name", &name];
-        let output = ahead(&[&words[..], &["--write-log", log.to_str().unwrap()]].concat());
-        assert!(output.status.success(), "{output:?}");
+        let attach = ahead(["disk", "attach"]).arg(image).args(["--model", "hdd", "--name", &name]);
+        attach.arg("--write-log").arg(log).ok();
         Emulated(ahead_disk::find(&name).unwrap())
     }
 }
@@ -48,14 +42,13 @@ struct Logged {
     places: BTreeMap<PathBuf, Vec<Place>>,
     /// Operations before the first pack.
     start: usize,
+    /// Root's copies of the records, by path: a power cut leaves those of a relocation that had not ended.
+    copies: BTreeMap<PathBuf, Vec<u8>>,
 }
 
 /// Packs, undoes, packs and commits on an emulated disk, and keeps its image before and the log.
 fn logged(options: &str) -> Option<Logged> {
-    if !Path::new("/dev/fuse").exists() {
-        eprintln!("skipped: no FUSE here");
-        return None;
-    }
+    needs_emulated_disks()?;
     let mut disk = Disk::new(48, &["-J", "size=4"], "")?;
     let files = disk.scattered(60, 40_000);
     disk.save_whole(&files);
@@ -65,39 +58,46 @@ fn logged(options: &str) -> Option<Logged> {
     fs::copy(disk.image(), &before).unwrap();
     let log = disk.home.path().join(format!("log{}", options.len()));
     let emulated = Emulated::attach(&disk.image(), &log);
-    let own = ProcessId::own().unwrap();
-    let mount = ahead_undo::mounts::mount_noted(own, &emulated.0.device, &disk.root, "ext4", false, options).unwrap();
+    let mount = ahead_tests::rig::mounted::mount(&emulated.0.device, &disk.root, "ext4", options)?;
     rustix::fs::sync();
     let start = write_log::read(&log).unwrap().len();
+    let mut copies = BTreeMap::new();
     for arguments in [&[][..], &["--undo"], &[], &["--commit"]] {
         disk.pack(arguments);
+        copies.extend(disk.copies().into_iter().map(|copy| (copy.clone(), fs::read(copy).unwrap())));
     }
     assert!(disk.contents() == contents);
     wait_until("the unmount", || mounting::unmount(&disk.root).is_ok());
     drop(mount);
     drop(emulated);
     let log = write_log::read(&log).unwrap();
-    Some(Logged { disk, before, log, contents, places, start })
+    Some(Logged { disk, before, log, contents, places, start, copies })
+}
+
+impl Drop for Logged {
+    fn drop(&mut self) {
+        self.copies.keys().for_each(|copy| drop(fs::remove_file(copy)));
+    }
 }
 
 impl Logged {
     /// Makes the image of a power cut after this number of operations. Returns the number of operations that were not durable.
     fn cut(&self, count: usize, log: &[Operation], random: &mut SplitMix64) -> usize {
         fs::copy(&self.before, self.disk.image()).unwrap();
-        let image = fs::File::options().read(true).write(true).open(self.disk.image()).unwrap();
+        let image = File::options().read(true).write(true).open(self.disk.image()).unwrap();
         write_log::cut_power(&image, log, count, random).unwrap()
     }
 
-    /// Mounts the image, for which the kernel replays the journal. `None`: it cannot be mounted.
-    fn mount(&mut self, options: &str) -> Option<()> {
-        self.disk.attach(options)
+    /// Mounts the image, for which the kernel replays the journal.
+    fn mount(&mut self, options: &str) -> ahead_sys::Result<()> {
+        self.disk.attach_with(options)
     }
 
     /// Unmounts the image, and returns what the check of the file system finds wrong.
     fn damage(&mut self) -> Option<String> {
         self.disk.detach();
-        let check = Command::new("e2fsck").args(["-fn"]).arg(self.disk.image()).output().unwrap();
-        (!check.status.success()).then(|| String::from_utf8_lossy(&check.stdout).into_owned())
+        let check = program("e2fsck").args(["-fn"]).arg(self.disk.image()).done();
+        (!check.status.success()).then_some(check.out)
     }
 }
 
@@ -114,6 +114,7 @@ fn check_cuts(options: &str) {
         logged.mount(options).unwrap();
         assert!(logged.disk.contents() == logged.contents, "{options} cut {cut} after {count} operations");
         if cut % ENDED_EACH == 0 && directory_of(&logged.disk).join("record.json").exists() {
+            logged.copies.iter().for_each(|(path, text)| fs::write(path, text).unwrap());
             let undoes = cut % (2 * ENDED_EACH) == 0;
             if !undoes {
                 assert_eq!(logged.disk.pack(&[])["file_systems"][0]["state"], "packed");
@@ -153,7 +154,7 @@ fn disk_that_ignores_flushes_is_found_out() {
     let found = (0..20).any(|_| {
         let count = without.len() / 2 + random.below(without.len() as u64 / 2) as usize;
         logged.cut(count, &without, &mut random);
-        let differs = logged.mount("").is_none() || logged.disk.contents() != logged.contents;
+        let differs = logged.mount("").is_err() || logged.disk.contents() != logged.contents;
         logged.damage().is_some() || differs
     });
     assert!(found);

@@ -1,7 +1,8 @@
 //! What `ahead pack` refuses: files, file systems, devices.
 
 use super::*;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The reason for each refused file, by its name.
 fn reasons(report: &Value) -> BTreeMap<String, String> {
@@ -11,8 +12,8 @@ fn reasons(report: &Value) -> BTreeMap<String, String> {
     refused.map(|file| (name(file), file["reason"].as_str().unwrap().to_owned())).collect()
 }
 
-fn run(program: &str, arguments: &[&str]) -> bool {
-    Command::new(program).args(arguments).output().is_ok_and(|output| output.status.success())
+fn run(name: &str, arguments: &[&str]) -> bool {
+    program(name).args(arguments).works()
 }
 
 /// Undoes a command when dropped: flags of files and swap areas would outlive the test.
@@ -20,7 +21,7 @@ struct After(&'static str, Vec<String>);
 
 impl Drop for After {
     fn drop(&mut self) {
-        let _ = Command::new(self.0).args(&self.1).output();
+        program(self.0).args(&self.1).works();
     }
 }
 
@@ -49,10 +50,10 @@ fn each_kind_of_file_is_refused_with_its_reason_and_the_others_move() {
     let missing = add("missing", 9000, "missing");
     let linked = add("linked", 9000, "not_regular");
     fs::copy("/bin/sleep", &executed).unwrap();
-    fs::set_permissions(&executed, fs::Permissions::from_mode(0o755)).unwrap();
-    fs::File::create(&sparse).unwrap().set_len(1 << 20).unwrap();
+    set_mode(&executed, 0o755);
+    File::create(&sparse).unwrap().set_len(1 << 20).unwrap();
     let fallocate = |path: &str| {
-        rustix::fs::fallocate(fs::File::create(path).unwrap(), rustix::fs::FallocateFlags::empty(), 0, 1 << 20)
+        rustix::fs::fallocate(File::create(path).unwrap(), rustix::fs::FallocateFlags::empty(), 0, 1 << 20)
     };
     fallocate(&unwritten).unwrap();
     rustix::fs::sync();
@@ -72,16 +73,13 @@ fn each_kind_of_file_is_refused_with_its_reason_and_the_others_move() {
     fs::remove_file(&missing).unwrap();
     fs::rename(&linked, disk.path("target")).unwrap();
     std::os::unix::fs::symlink("target", &linked).unwrap();
-    let writer = fs::File::options().write(true).open(&written).unwrap();
-    let shared = fs::File::options().read(true).write(true).open(&mapped).unwrap();
+    let writer = File::options().write(true).open(&written).unwrap();
+    let shared = File::options().read(true).write(true).open(&mapped).unwrap();
     let mapping = mapping::Mapping::new(&shared, 9000).unwrap();
     drop(shared);
-    let mut running = Command::new(&executed).arg("1000").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-
-    let output = disk.command(&[]).output().unwrap();
-    running.kill().unwrap();
-    running.wait().unwrap();
-    let report = report(&output);
+    let running = program(&executed).arg("1000").start();
+    let report = disk.command(&[]).done().json();
+    drop(running);
     assert_eq!(reasons(&report), expected);
     assert_eq!(
         (&report["file_systems"][0]["state"], &report["file_systems"][0]["files"]),
@@ -99,15 +97,13 @@ fn file_that_is_written_while_it_waits_for_its_turn_is_left() {
     let (before, mut contents) = (disk.places(), disk.contents());
     let last = files.last().unwrap();
     let first = places(&files[0]);
-    let child = disk.command(&[]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    wait_until("the first exchange", || places(&files[0]) != first || child.try_wait_ended());
+    let child = disk.command(&[]).start();
+    wait_until("the first exchange", || places(&files[0]) != first || process::has_ended(child.pid()));
     fs::write(last, "new content").unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "{output:?}");
+    let report = child.ends_with(0).json();
     contents.insert(last.clone(), b"new content".to_vec());
     disk.evict(&files);
     assert!(disk.contents() == contents);
-    let report = report(&output);
     // It was still to be moved, or just moved.
     let was_left = reasons(&report).values().all(|reason| reason == "changed" || reason == "being_written");
     assert!(was_left, "{report}");
@@ -130,14 +126,13 @@ fn flash_is_refused() {
 
 #[test]
 fn emulated_rotating_disk_needs_no_description() {
-    let Some(mut home) = crate::disk::Home::new() else { return };
-    let mount = PathBuf::from(home.mount_point());
-    home.create("pack", &["--size", "256M", "--model", "hdd", "--mount", mount.to_str().unwrap()]);
+    let Some(mut disks) = Disks::new() else { return };
+    let (_, mount) = disks.mounted("pack", &["--size", "256M", "--model", "hdd"]);
     // Written one after the other: otherwise the allocator puts small files together.
     let write = |name: String, bytes: u64| {
         let path = mount.join(name);
         fs::write(&path, content(path.to_str().unwrap(), bytes)).unwrap();
-        fs::File::open(&path).unwrap().sync_all().unwrap();
+        File::open(&path).unwrap().sync_all().unwrap();
         path
     };
     let scattered: Vec<PathBuf> = (0..20)
@@ -148,10 +143,7 @@ fn emulated_rotating_disk_needs_no_description() {
         .collect();
     let Some(disk) = Disk::new(16, &[], "") else { return };
     disk.save_whole(&scattered.iter().rev().cloned().collect::<Vec<_>>());
-    let ahead = || Command::new(assert_cmd::cargo::cargo_bin("ahead"));
-    let output = ahead().arg("pack").arg(disk.profile()).args(["--json", "--dry-run"]).output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    let report = report(&output);
+    let report = ahead(["pack", "--json", "--dry-run"]).arg(disk.profile()).json();
     assert_eq!(report["file_systems"][0]["state"], "planned", "{report}");
 }
 
@@ -164,7 +156,7 @@ fn read_only_and_damaged_file_systems_are_refused() {
     assert!(message.contains("mounted read-only"), "{message}");
     disk.detach();
     assert!(run("debugfs", &["-w", "-R", "ssv state 2", disk.image().to_str().unwrap()]));
-    disk.attach("errors=continue").unwrap();
+    disk.attach_with("errors=continue").unwrap();
     assert!(disk.refused(&[]).contains("found errors"));
     assert!(!directory_of(&disk).exists());
 }
@@ -173,9 +165,7 @@ fn read_only_and_damaged_file_systems_are_refused() {
 fn other_layouts_and_journals_of_data_are_refused() {
     if let Some(disk) = Disk::new(128, &["-O", "^extents,^64bit"], "") {
         disk.save_whole(&disk.scattered(10, 50_000));
-        let report = disk.command(&[]).output().unwrap();
-        assert_eq!(report.status.code(), Some(1));
-        assert!(String::from_utf8_lossy(&report.stderr).contains("block map of ext2"), "{report:?}");
+        assert!(disk.refused(&[]).contains("block map of ext2"));
     }
     if let Some(disk) = Disk::new(128, &["-O", "bigalloc"], "") {
         disk.save_whole(&disk.scattered(10, 50_000));
@@ -211,13 +201,8 @@ fn boot_is_refused() {
     if !Path::new("/boot").is_dir() || !run("unshare", &["--mount", "true"]) {
         return eprintln!("skipped: no /boot, or no mount namespaces");
     }
-    let program = disk.command(&[]);
-    let words: Vec<_> = [program.get_program()].into_iter().chain(program.get_args()).collect();
-    let script = "mount --bind \"$0\" /boot && exec \"$@\"";
-    let output =
-        Command::new("unshare").args(["--mount", "sh", "-c", script]).arg(&disk.root).args(words).output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("boot loader"), "{output:?}");
+    let pack = disk.command(&[]).apart("mount --bind \"$ROOT\" /boot && exec \"$@\"").env("ROOT", &disk.root);
+    pack.fails(1).says("boot loader");
 }
 
 #[test]
@@ -225,7 +210,7 @@ fn active_swap_file_is_refused() {
     let Some(disk) = Disk::new(128, &[], "") else { return };
     let mut files = disk.scattered(10, 50_000);
     let swap = disk.file("swap", 1 << 20);
-    fs::set_permissions(&swap, fs::Permissions::from_mode(0o600)).unwrap();
+    set_mode(&swap, 0o600);
     let path = swap.to_str().unwrap().to_owned();
     if !run("mkswap", &[&path]) {
         return eprintln!("skipped: no mkswap");
@@ -252,14 +237,14 @@ fn too_little_and_scattered_room_are_refused() {
         let stat = rustix::fs::statvfs(&disk.root).unwrap();
         stat.f_bfree * stat.f_frsize
     };
-    let filler = fs::File::create(disk.path("filler")).unwrap();
+    let filler = File::create(disk.path("filler")).unwrap();
     rustix::fs::fallocate(&filler, rustix::fs::FallocateFlags::empty(), 0, free() - (9 << 20)).unwrap();
     for arguments in [&["--dry-run"][..], &[]] {
         assert!(disk.refused(arguments).contains("too little room"), "{arguments:?}");
     }
     // Every second block of the filler is free: room, and none of it contiguous.
     let length = filler.metadata().unwrap().len();
-    let rest = fs::File::create(disk.path("rest")).unwrap();
+    let rest = File::create(disk.path("rest")).unwrap();
     let allocate = |at| rustix::fs::fallocate(&rest, rustix::fs::FallocateFlags::empty(), at, 64 << 10);
     // Some blocks are reserved for metadata.
     assert!((0..1000).any(|index| allocate(index << 16).is_err()));
@@ -292,10 +277,65 @@ fn other_users_cannot_pack_and_their_directory_is_not_used() {
     let first = disk.profile();
     let other = first.with_file_name("other.ahead");
     fs::copy(&first, &other).unwrap();
-    let mut command = Command::new(assert_cmd::cargo::cargo_bin("ahead"));
-    let output =
-        command.arg("pack").arg(&other).arg("--device").arg(disk.home.path().join("hdd.toml")).output().unwrap();
-    assert!(String::from_utf8_lossy(&output.stderr).contains("p.ahead is kept"), "{output:?}");
+    let pack = ahead(["pack"]).arg(&other).arg("--device").arg(disk.home.path().join("hdd.toml"));
+    pack.done().says("p.ahead is kept");
+}
+
+/// Regression: a bad record in a mounted image of a user blocked the end of all relocations, and a good one with the path of another profile was
+/// taken for ours.
+#[test]
+fn record_that_root_has_no_copy_of_is_not_used_and_does_not_stop_the_others() {
+    let (Some(disk), Some(image)) = (Disk::new(128, &[], ""), Disk::new(64, &[], "")) else { return };
+    let files = disk.scattered(10, 50_000);
+    disk.save_whole(&files);
+    let before = disk.places();
+    disk.pack(&[]);
+    // The image has a directory of root's: the user who made it chose the owner.
+    let foreign = directory_of(&image);
+    fs::DirBuilder::new().mode(0o700).create(&foreign).unwrap();
+    fs::write(foreign.join("donor"), "x").unwrap();
+    fs::write(foreign.join("record.json"), "bad").unwrap();
+    disk.pack(&["--undo"]);
+    assert_eq!(disk.places(), before);
+    // The record of the victim itself, with its path.
+    disk.pack(&[]);
+    fs::copy(directory_of(&disk).join("record.json"), foreign.join("record.json")).unwrap();
+    let committed = disk.pack(&["--commit"]);
+    assert_eq!(committed["file_systems"].as_array().unwrap().len(), 1, "{committed}");
+    assert!(foreign.join("record.json").exists() && foreign.join("donor").exists());
+    // Without a record the directory is not taken for the rest of a crash.
+    fs::rename(foreign.join("record.json"), foreign.join("kept.json")).unwrap();
+    assert!(disk.refused(&["--undo"]).contains("no relocation of this profile is kept"));
+    assert!(foreign.join("donor").exists());
+    fs::rename(foreign.join("kept.json"), foreign.join("record.json")).unwrap();
+    // A relocation there is refused, and names the directory.
+    let inside = image.scattered(10, 50_000);
+    image.save_whole(&inside);
+    let message = image.refused(&[]);
+    assert!(message.contains("root has no copy of this record"), "{message}");
+}
+
+/// Regression: a user who opened a file for writing at the moment of the check for writers ended the pack.
+#[test]
+fn opening_files_for_writing_does_not_end_a_pack() {
+    let Some(disk) = Disk::new(128, &[], "") else { return };
+    let files = disk.scattered(40, 50_000);
+    disk.save_whole(&files);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                files.iter().for_each(|file| drop(File::options().write(true).open(file).unwrap()));
+            }
+        });
+        for _ in 0..5 {
+            for arguments in [&[][..], &["--undo"]] {
+                let done = disk.command(arguments).done();
+                assert!(matches!(done.status.code(), Some(0 | 1)), "{done}");
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
 }
 
 #[test]

@@ -1,16 +1,16 @@
 //! The kernel's list of files with cached pages, from which a recorded boot has what was read before the observer was loaded.
 
-use super::rig::{Home, PAGE, Volume, entry, evict, ranges, undisturbed};
-use std::fs::{self, File};
+use super::rig::{Home, entry, ranges, volume, volume_undisturbed};
+use ahead_tests::rig::prelude::*;
 
 /// Regression: a boot was recorded from the moment at which the observer was loaded, and lacked the programs that had run before.
 #[test]
 fn kernel_lists_the_files_with_cached_pages() {
     for fs_type in ["ext4", "xfs", "btrfs"] {
-        let Some(volume) = Volume::new(fs_type) else { continue };
-        let _undisturbed = undisturbed();
-        let (read, deep) = (volume.file("read", 30), volume.file("a/b/deep", 30));
-        let (evicted, unlinked) = (volume.file("evicted", 3), volume.file("unlinked", 3));
+        let Some(volume) = volume(fs_type) else { continue };
+        let _undisturbed = shared();
+        let (read, deep) = (volume.pages("read", 30), volume.pages("a/b/deep", 30));
+        let (evicted, unlinked) = (volume.pages("evicted", 3), volume.pages("unlinked", 3));
         // Keeps the inode and its pages.
         let _open = File::open(&unlinked).unwrap();
         fs::remove_file(&unlinked).unwrap();
@@ -31,9 +31,8 @@ fn kernel_lists_the_files_with_cached_pages() {
 #[test]
 fn new_pages_of_known_words_and_of_reused_inodes_are_seen() {
     for fs_type in ["ext4", "xfs", "btrfs"] {
-        let _still = undisturbed();
-        let Some(volume) = Volume::new(fs_type) else { continue };
-        let (one, two, grown) = (volume.file("one", 64), volume.file("two", 64), volume.file("grown", 1));
+        let Some(volume) = volume_undisturbed(fs_type) else { continue };
+        let (one, two, grown) = (volume.pages("one", 64), volume.pages("two", 64), volume.pages("grown", 1));
         let path = |path: &std::path::Path| path.display().to_string();
         // Two files in turn, so that their words share the processor's cache; each page many times; the last ones late.
         let script = format!(

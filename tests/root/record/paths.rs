@@ -1,14 +1,11 @@
 //! Paths: after any mounts, links and renames, a profile names paths that can be opened, and paths that the program saw.
 
-use super::rig::{Home, PAGE, Volume, entry, find, mount, paths, ranges, undisturbed, with_namespaces};
+use super::rig::{self, Home, entry, find, install_below, paths, ranges, volume_alone, volume_undisturbed};
 use ahead_profile::Profile;
+use ahead_tests::rig::mounted::{mount, overlay};
+use ahead_tests::rig::prelude::*;
 use ahead_undo::Action;
 use std::ffi::OsStr;
-use std::fs;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
-use std::process::Command;
 
 fn cat(home: &Home, files: &[&Path]) -> Profile {
     let command: Vec<&OsStr> =
@@ -27,15 +24,10 @@ fn names(directory: &Path, profile: &Profile) -> Vec<String> {
 
 #[test]
 fn an_overlay_is_recorded_as_layer_files_with_the_seen_path() {
-    let _still = undisturbed();
-    let Some(volume) = Volume::new("ext4") else { return };
-    let lower = volume.file("lower/dir/below", 2);
-    let upper = volume.file("upper/dir/above", 3);
-    fs::create_dir(volume.root.join("work")).unwrap();
-    let merged = volume.beside("merged");
-    let root = volume.root.display();
-    let options = format!("lowerdir={root}/lower,upperdir={root}/upper,workdir={root}/work");
-    let Some(overlay) = mount(Path::new("overlay"), &merged, "overlay", &options) else { return };
+    let Some(volume) = volume_undisturbed("ext4") else { return };
+    let lower = volume.pages("lower/dir/below", 2);
+    let upper = volume.pages("upper/dir/above", 3);
+    let Some((merged, overlay)) = overlay(&volume.root.join("lower"), &volume.root) else { return };
     let home = Home::new();
     let profile = cat(&home, &[&merged.join("dir/below"), &merged.join("dir/above")]);
     drop(overlay);
@@ -49,20 +41,19 @@ fn an_overlay_is_recorded_as_layer_files_with_the_seen_path() {
 
 #[test]
 fn btrfs_subvolumes_with_the_same_inode_numbers_are_distinguished() {
-    let _still = undisturbed();
-    let Some(volume) = Volume::new("btrfs") else { return };
+    let Some(volume) = volume_undisturbed("btrfs") else { return };
     for name in ["a", "b"] {
-        let made = Command::new("btrfs").args(["subvolume", "create"]).arg(volume.root.join(name)).output().unwrap();
-        assert!(made.status.success(), "{made:?}");
+        program("btrfs").args(["subvolume", "create"]).arg(volume.root.join(name)).ok();
     }
-    let [a, b] = [("a/file", 5), ("b/file", 9)].map(|(name, pages)| volume.file(name, pages));
+    let [a, b] = [("a/file", 5), ("b/file", 9)].map(|(name, pages)| volume.pages(name, pages));
     assert_eq!(fs::metadata(&a).unwrap().ino(), fs::metadata(&b).unwrap().ino());
     let home = Home::new();
     let profile = cat(&home, &[&a, &b]);
     assert_eq!(ranges(entry(&profile, &a)), vec![0..5 * PAGE]);
     assert_eq!(ranges(entry(&profile, &b)), vec![0..9 * PAGE]);
     // A separately mounted subvolume's path begins at its root. The profile names the longest mount root.
-    let (point, guard) = volume.mount_again("only-b", "btrfs", "subvol=b");
+    let point = volume.beside("only-b");
+    let guard = mount(volume.node(), &point, "btrfs", "subvol=b").unwrap();
     let profile = cat(&home, &[&point.join("file")]);
     drop(guard);
     assert_eq!(ranges(entry(&profile, &point.join("file"))), vec![0..9 * PAGE]);
@@ -71,18 +62,16 @@ fn btrfs_subvolumes_with_the_same_inode_numbers_are_distinguished() {
 
 #[test]
 fn bind_mounts_and_hard_links_lead_to_the_file() {
-    let _still = undisturbed();
-    let Some(volume) = Volume::new("ext4") else { return };
-    let file = volume.file("deep/original", 2);
+    let Some(volume) = volume_undisturbed("ext4") else { return };
+    let file = volume.pages("deep/original", 2);
     let link = volume.root.join("hard-link");
     fs::hard_link(&file, &link).unwrap();
     let bound = volume.beside("bound");
-    let device = volume.device().to_string_lossy().into_owned();
+    let device = volume.node().to_string_lossy().into_owned();
     let _guard = ahead_undo::note(Action::unmount(&bound, "ext4", &device)).unwrap();
-    let status = Command::new("mount").arg("--bind").arg(volume.root.join("deep")).arg(&bound).status().unwrap();
-    assert!(status.success());
-    let strange = volume.file(OsStr::from_bytes(b"not \xff utf-8\n\\ \x01"), 1);
-    let long = volume.file(["d".repeat(255), "e".repeat(255), "f".repeat(255)].join("/"), 1);
+    program("mount").arg("--bind").args([&volume.root.join("deep"), &bound]).ok();
+    let strange = volume.pages(OsStr::from_bytes(b"not \xff utf-8\n\\ \x01"), 1);
+    let long = volume.pages(["d".repeat(255), "e".repeat(255), "f".repeat(255)].join("/"), 1);
     let home = Home::new();
     let profile = cat(&home, &[&bound.join("original"), &link, &strange, &long]);
     let inode = fs::metadata(&file).unwrap().ino();
@@ -95,12 +84,11 @@ fn bind_mounts_and_hard_links_lead_to_the_file() {
 
 #[test]
 fn renamed_files_are_found_and_deleted_ones_are_marked() {
-    let _still = undisturbed();
-    let Some(volume) = Volume::new("ext4") else { return };
-    let gone = volume.file("gone", 1);
-    volume.file("before", 2);
-    volume.file("replaced", 3);
-    volume.file("moved/inner", 4);
+    let Some(volume) = volume_undisturbed("ext4") else { return };
+    let gone = volume.pages("gone", 1);
+    volume.pages("before", 2);
+    volume.pages("replaced", 3);
+    volume.pages("moved/inner", 4);
     let root = volume.root.display();
     let script = format!(
         "cd {root}; cat gone before replaced moved/inner >/dev/null; rm gone; mv before after; \
@@ -126,9 +114,8 @@ const TABLE_IS_OPEN: &str = "end=$(($(date +%s) + 60)); until readlink /proc/$PP
 
 #[test]
 fn a_program_in_another_mount_namespace_is_followed() {
-    let _alone = with_namespaces();
-    let Some(volume) = Volume::new("ext4") else { return };
-    let file = volume.file("tree/inside", 2);
+    let Some(volume) = volume_alone("ext4") else { return };
+    let file = volume.pages("tree/inside", 2);
     let other = volume.beside("private");
     // The tree is bound to another path that only this namespace contains.
     let script = format!(
@@ -139,21 +126,18 @@ fn a_program_in_another_mount_namespace_is_followed() {
     );
     let home = Home::new();
     let (output, profile) = home.record(&[], &["unshare", "--mount", "sh", "-c", &script]);
-    assert_eq!(output.stdout.len() as u64, 2 * PAGE, "{output:?}");
+    assert_eq!(output.out_bytes.len() as u64, 2 * PAGE, "{output}");
     assert_eq!(ranges(entry(&profile, &file)), vec![0..2 * PAGE]);
     assert_eq!(seen(&profile, &file), Some(other.join("inside").display().to_string()));
 }
 
 #[test]
 fn both_paths_of_a_file_in_a_container_are_recorded() {
-    let _alone = with_namespaces();
-    let Some(volume) = Volume::new("ext4") else { return };
+    let Some(volume) = volume_alone("ext4") else { return };
     // An image below and a writable layer above it, mounted only in the container, with the container's root there.
-    volume.install_below("lower", &["/usr/bin/cat"]);
-    let lower = volume.file("lower/dir/below", 2);
-    for name in ["upper", "work"] {
-        fs::create_dir(volume.root.join(name)).unwrap();
-    }
+    install_below(&volume.root.join("lower"), &["/usr/bin/cat"]);
+    let lower = volume.pages("lower/dir/below", 2);
+    make_directories(&volume.root, ["upper", "work"]);
     let merged = volume.beside("merged");
     let root = volume.root.display();
     let options = format!("lowerdir={root}/lower,upperdir={root}/upper,workdir={root}/work");
@@ -163,7 +147,7 @@ fn both_paths_of_a_file_in_a_container_are_recorded() {
     );
     let home = Home::new();
     let (output, profile) = home.record(&[], &["unshare", "--mount", "sh", "-c", &script]);
-    assert_eq!(output.stdout.len() as u64, 2 * PAGE, "{output:?}");
+    assert_eq!(output.out_bytes.len() as u64, 2 * PAGE, "{output}");
     assert_eq!(ranges(entry(&profile, &lower)), vec![0..2 * PAGE]);
     assert_eq!(seen(&profile, &lower).as_deref(), Some("/dir/below"));
     assert_eq!(seen(&profile, &volume.root.join("lower/usr/bin/cat")).as_deref(), Some("/usr/bin/cat"));
@@ -171,27 +155,16 @@ fn both_paths_of_a_file_in_a_container_are_recorded() {
 
 #[test]
 fn unreachable_files_are_counted() {
-    let _alone = with_namespaces();
-    let Some(volume) = Volume::new("ext4") else { return };
-    let other = Volume::new("ext4").expect("a second volume where there is a first");
-    other.file("hidden", 2);
-    let device = other.device().to_owned();
+    let Some(volume) = volume_alone("ext4") else { return };
+    let mut other = rig::volume("ext4").expect("a second volume where there is a first");
+    other.pages("hidden", 2);
+    other.unmount();
     let point = volume.beside("point");
     // Mounted only in the program's namespace.
-    let script = format!(
-        "umount {} && mount {} {} && cat {}/hidden",
-        other.root.display(),
-        device.display(),
-        point.display(),
-        point.display()
-    );
+    let script = format!("mount {} {1} && cat {1}/hidden", other.node().display(), point.display());
     let home = Home::new();
-    let here = Command::new("umount").arg(&other.root).status().unwrap();
-    assert!(here.success());
-    let script = script.split_once("&& ").unwrap().1.to_owned();
     let (output, profile) = home.record(&[], &["unshare", "--mount", "sh", "-c", &script]);
-    assert_eq!(output.stdout.len() as u64, 2 * PAGE, "{output:?}");
+    assert_eq!(output.out_bytes.len() as u64, 2 * PAGE, "{output}");
     assert!(find(&profile, &point.join("hidden")).is_none());
-    let message = String::from_utf8(output.stderr).unwrap();
-    assert!(message.contains("1 files on file systems that cannot be reached"), "{message}");
+    output.says("1 files on file systems that cannot be reached");
 }

@@ -1,58 +1,78 @@
-//! Helpers of the recording tests: file systems in images, recordings of programs, and queries of their profiles.
+//! Recordings of programs, and file systems for what they read.
 
-use crate::machine_lock;
-use ahead_profile::{File, Profile};
-use ahead_sys::{cache, evict, machine};
-use ahead_undo::{Guard, ProcessId};
-use std::ffi::{OsStr, OsString};
-use std::fs;
+use ahead_profile::Profile;
+use ahead_tests::rig::machine::Held;
+use ahead_tests::rig::mounted::Image;
+use ahead_tests::rig::prelude::*;
+pub use ahead_tests::rig::profile::{entry, find, joined, paths, ranges};
+use std::ffi::OsStr;
 use std::ops::Range;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::sync::OnceLock;
+use std::sync::RwLockWriteGuard;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{OnceLock, RwLockReadGuard, RwLockWriteGuard};
 
-pub const PAGE: u64 = 4096;
-const IMAGE_BYTES: u64 = 512 << 20;
-
-/// Whether recordings are possible here; prints the reason if not. Checked once, with a short recording.
-pub fn can_record() -> bool {
+/// `None`, with the reason printed: recordings are not possible here. Checked once, with a short recording.
+pub fn needs_recorder() -> Option<()> {
     static CAN: OnceLock<bool> = OnceLock::new();
-    *CAN.get_or_init(try_to_record)
+    CAN.get_or_init(|| needs_root().is_some() && is_possible(&[])).then_some(())
 }
 
-fn try_to_record() -> bool {
-    if !machine::is_root() {
-        eprintln!("skipped: recording needs root");
-        return false;
-    }
-    let probe = ahead().args(["record", "-o", "/dev/shm/ahead-probe.ahead", "true"]).output().unwrap();
-    let _ = fs::remove_file("/dev/shm/ahead-probe.ahead");
+/// Whether a short recording with these options is possible; prints the reason if not.
+pub fn is_possible(options: &[&str]) -> bool {
+    let home = in_memory();
+    let probe = ahead(["record", "-o"]).arg(home.path().join("p.ahead")).args(options).arg("true").done();
     if probe.status.code() == Some(77) {
-        eprintln!("skipped: {}", String::from_utf8_lossy(&probe.stderr));
-        return false;
+        return skip::<()>(probe.err).is_some();
     }
-    assert!(probe.status.success(), "{probe:?}");
+    probe.success();
     true
 }
 
-/// The built binary.
-pub fn ahead() -> Command {
-    Command::new(assert_cmd::cargo::cargo_bin("ahead"))
+/// A file system. The test itself, or a cold recording, takes the lock of the machine.
+pub fn volume(fs_type: &'static str) -> Option<Mounted> {
+    needs_recorder()?;
+    Mounted::of(Image::of(fs_type), || Held::ByTest)
 }
 
-/// A directory for profiles and scripts, on the file system of the tests.
+/// The same, while no cold recording runs.
+pub fn volume_undisturbed(fs_type: &'static str) -> Option<Mounted> {
+    needs_recorder()?;
+    Mounted::new(fs_type)
+}
+
+/// The same for a test that has the machine alone.
+pub fn volume_alone(fs_type: &'static str) -> Option<Mounted> {
+    needs_recorder()?;
+    Mounted::alone(fs_type)
+}
+
+/// A directory for profiles and scripts.
 pub struct Home {
     pub directory: tempfile::TempDir,
+    _machine: Held,
 }
 
 impl Home {
     pub fn new() -> Home {
+        Home::of(Held::ByTest)
+    }
+
+    fn of(machine: Held) -> Home {
         let directory = tempfile::tempdir().unwrap();
-        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        Home { directory }
+        set_mode(directory.path(), 0o755);
+        Home { directory, _machine: machine }
+    }
+
+    /// While no cold recording runs. `None`, with the reason printed, where recordings are not possible.
+    pub fn undisturbed() -> Option<Home> {
+        let machine = Held::shared();
+        needs_recorder().map(|()| Home::of(machine))
+    }
+
+    /// The same for a test that has the machine alone, as for one with mount namespaces.
+    pub fn alone() -> Option<Home> {
+        let machine = Held::alone();
+        needs_recorder().map(|()| Home::of(machine))
     }
 
     pub fn path(&self, name: impl AsRef<OsStr>) -> PathBuf {
@@ -63,30 +83,28 @@ impl Home {
         self.path("p.ahead")
     }
 
+    /// `ahead record -o` with the path of the profile.
+    pub fn recorder(&self, options: &[&str]) -> Program {
+        ahead(["record", "-o"]).arg(self.profile()).args(options)
+    }
+
     /// Records a command with these options, asserts success, and loads the profile.
-    pub fn record<A: AsRef<OsStr>>(&self, options: &[&str], command: &[A]) -> (Output, Profile) {
-        let output = self.try_record(options, command);
-        assert!(output.status.success(), "{output:?}");
-        (output, self.load())
+    pub fn record<A: AsRef<OsStr>>(&self, options: &[&str], command: &[A]) -> (Done, Profile) {
+        (self.try_record(options, command).success(), self.load())
     }
 
     /// The same without the assertion.
-    pub fn try_record<A: AsRef<OsStr>>(&self, options: &[&str], command: &[A]) -> Output {
+    pub fn try_record<A: AsRef<OsStr>>(&self, options: &[&str], command: &[A]) -> Done {
         // A cold recording changes the whole machine: no other test may measure during it.
-        let _alone = options.contains(&"--cold").then(machine_lock::alone);
-        self.record_now(options, command)
+        let _alone = options.contains(&"--cold").then(alone);
+        self.recorder(options).arg("--").args(command).done()
     }
 
     /// Records a cold, precise run. No other test changes a cache until the returned guard is dropped.
     pub fn record_cold<A: AsRef<OsStr>>(&self, command: &[A]) -> (Profile, RwLockWriteGuard<'static, ()>) {
-        let alone = machine_lock::alone();
-        let output = self.record_now(&["--cold", "--precise"], command);
-        assert!(output.status.success(), "{output:?}");
+        let alone = alone();
+        self.recorder(&["--cold", "--precise", "--"]).args(command).ok();
         (self.load(), alone)
-    }
-
-    fn record_now<A: AsRef<OsStr>>(&self, options: &[&str], command: &[A]) -> Output {
-        ahead().arg("record").arg("-o").arg(self.profile()).args(options).arg("--").args(command).output().unwrap()
     }
 
     pub fn load(&self) -> Profile {
@@ -94,100 +112,17 @@ impl Home {
     }
 }
 
-/// A file system in an image on a loop device. Dropping its guards unmounts and detaches it.
-pub struct Volume {
-    pub root: PathBuf,
-    mount: Option<Guard>,
-    device: ahead_undo::loops::Loop,
-    home: tempfile::TempDir,
-}
-
-impl Volume {
-    /// `None`, with the reason printed, where that is impossible.
-    pub fn new(fs_type: &str) -> Option<Volume> {
-        if !can_record() {
-            return None;
-        }
-        let home = tempfile::tempdir().unwrap();
-        fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let image = home.path().join("image");
-        fs::File::create(&image).unwrap().set_len(IMAGE_BYTES).unwrap();
-        let made = Command::new(format!("mkfs.{fs_type}")).arg(&image).output();
-        if !made.is_ok_and(|made| made.status.success()) {
-            eprintln!("skipped: no mkfs.{fs_type}");
-            return None;
-        }
-        let device = ahead_undo::loops::attach(ProcessId::own().unwrap(), &image, true, false)
-            .inspect_err(|error| eprintln!("skipped: {error}"))
-            .ok()?;
-        let root = home.path().join("mnt");
-        fs::create_dir(&root).unwrap();
-        let mount = mount(&device.device, &root, fs_type, "")?;
-        Some(Volume { root, mount: Some(mount), device, home })
-    }
-
-    /// Mounts the device a second time, with other options.
-    pub fn mount_again(&self, name: &str, fs_type: &str, options: &str) -> (PathBuf, Guard) {
-        let point = self.home.path().join(name);
-        fs::create_dir(&point).unwrap();
-        let guard = mount(&self.device.device, &point, fs_type, options).unwrap();
-        (point, guard)
-    }
-
-    /// A directory beside the mount point.
-    pub fn beside(&self, name: &str) -> PathBuf {
-        let path = self.home.path().join(name);
-        fs::create_dir_all(&path).unwrap();
-        path
-    }
-
-    pub fn device(&self) -> &Path {
-        &self.device.device
-    }
-
-    /// A file of this many pages; no two pages are equal.
-    pub fn file(&self, name: impl AsRef<OsStr>, pages: u64) -> PathBuf {
-        let path = self.root.join(name.as_ref());
-        if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent).unwrap();
-        }
-        let content: Vec<u8> = (0..pages * PAGE).map(|at| (at / PAGE * 31 + at % 251) as u8).collect();
-        fs::write(&path, content).unwrap();
-        path
-    }
-
-    /// Copies programs with their libraries, as the loader lists them, to the same paths below the root.
-    pub fn install(&self, programs: &[&str]) {
-        self.install_below("", programs);
-    }
-
-    /// The same below a directory.
-    pub fn install_below(&self, directory: &str, programs: &[&str]) {
-        for program in programs {
-            let libraries = Command::new("ldd").arg(program).output().unwrap();
-            let text = String::from_utf8(libraries.stdout).unwrap();
-            let libraries = text.split_ascii_whitespace().filter(|word| word.starts_with('/'));
-            for file in libraries.chain([*program]) {
-                let place = self.root.join(directory).join(&file[1..]);
-                fs::create_dir_all(place.parent().unwrap()).unwrap();
-                fs::copy(file, place).unwrap();
-            }
+/// Copies programs with their libraries, as the loader lists them, to the same paths below this directory.
+pub fn install_below(directory: &Path, programs: &[&str]) {
+    for path in programs {
+        let libraries = program("ldd").arg(path).done().out;
+        let libraries = libraries.split_ascii_whitespace().filter(|word| word.starts_with('/'));
+        for file in libraries.chain([*path]) {
+            let place = directory.join(&file[1..]);
+            fs::create_dir_all(place.parent().unwrap()).unwrap();
+            fs::copy(file, place).unwrap();
         }
     }
-}
-
-impl Drop for Volume {
-    fn drop(&mut self) {
-        // Before the device is detached.
-        drop(self.mount.take());
-    }
-}
-
-/// Mounts under a guard.
-pub fn mount(source: &Path, target: &Path, fs_type: &str, options: &str) -> Option<Guard> {
-    ahead_undo::mounts::mount_noted(ProcessId::own().unwrap(), source, target, fs_type, false, options)
-        .inspect_err(|error| eprintln!("skipped: {error}"))
-        .ok()
 }
 
 /// An unused port below the kernel's range of automatic ports. The search does not open a socket: a program that another test
@@ -197,63 +132,14 @@ pub fn free_port() -> u16 {
     20_000 + (std::process::id() * 16 % 10_000) as u16 + NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Keeps the machine unchanged while this guard exists: no cold recording runs.
-pub fn undisturbed() -> RwLockReadGuard<'static, ()> {
-    machine_lock::shared()
-}
-
-/// For a test with mount namespaces: while this guard exists, no other test unmounts a file system or makes one cold. A new mount
-/// namespace holds a copy of every mount.
-pub fn with_namespaces() -> RwLockWriteGuard<'static, ()> {
-    machine_lock::alone()
-}
-
-/// The entry of a file, by its path.
-pub fn entry<'a>(profile: &'a Profile, path: &Path) -> &'a File {
-    find(profile, path).unwrap_or_else(|| panic!("{} is missing in {:?}", path.display(), paths(profile)))
-}
-
-pub fn find<'a>(profile: &'a Profile, path: &Path) -> Option<&'a File> {
-    profile.files.iter().find(|file| file.path == path.as_os_str().as_bytes())
-}
-
-pub fn paths(profile: &Profile) -> Vec<OsString> {
-    profile.files.iter().map(|file| OsStr::from_bytes(&file.path).to_owned()).collect()
-}
-
-/// The byte ranges that were used of a file, in order of their offsets.
-pub fn ranges(file: &File) -> Vec<Range<u64>> {
-    let mut ranges: Vec<Range<u64>> =
-        file.extents.iter().map(|e| e.offset_bytes..e.offset_bytes + e.length_bytes).collect();
-    ranges.sort_by_key(|range| range.start);
-    let mut joined: Vec<Range<u64>> = Vec::new();
-    for range in ranges {
-        match joined.last_mut() {
-            Some(last) if last.end == range.start => last.end = range.end,
-            _ => joined.push(range),
-        }
-    }
-    joined
-}
-
 /// Every regular file below a directory with its resident ranges, cut at its end.
 pub fn resident_below(directory: &Path) -> Vec<(PathBuf, Vec<Range<u64>>)> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(directory).unwrap().map(Result::unwrap) {
-        let kind = entry.file_type().unwrap();
-        if kind.is_dir() {
-            found.extend(resident_below(&entry.path()));
-        } else if kind.is_file() {
-            let file = fs::File::open(entry.path()).unwrap();
-            let size = file.metadata().unwrap().len();
-            let resident = cache::resident(&file, 0, size).unwrap();
-            found.push((entry.path(), resident.into_iter().map(|range| range.start..range.end.min(size)).collect()));
-        }
-    }
-    found
-}
-
-/// Drops the clean pages of a file.
-pub fn evict(path: &Path) {
-    evict::file(fs::File::open(path).unwrap()).unwrap();
+    let files = files_below(directory).into_iter().filter(|path| path.is_file() && !path.is_symlink());
+    let resident = |path: PathBuf| {
+        let size = fs::metadata(&path).unwrap().len();
+        let ranges = resident(&path).into_iter().filter(|range| range.start < size);
+        let ranges = ranges.map(|range| range.start..range.end.min(size)).collect();
+        (path, ranges)
+    };
+    files.map(resident).collect()
 }

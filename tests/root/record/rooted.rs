@@ -1,13 +1,10 @@
 //! Recordings below a root directory: relative paths, and nothing from outside.
 
-use super::rig::{Home, PAGE, Volume, ahead, entry, evict, paths, ranges, undisturbed};
-use serde_json::Value;
-use std::fs;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use super::rig::{Home, entry, paths, ranges, volume};
+use ahead_tests::rig::prelude::*;
 
 /// A link to the root: the recorded directory is the one without links.
-fn link_to(volume: &Volume) -> PathBuf {
+fn link_to(volume: &Mounted) -> PathBuf {
     let link = volume.beside("links").join("root");
     std::os::unix::fs::symlink(&volume.root, &link).unwrap();
     link
@@ -15,8 +12,8 @@ fn link_to(volume: &Volume) -> PathBuf {
 
 #[test]
 fn a_recording_below_a_root_has_relative_paths_and_is_replayed_there() {
-    let Some(volume) = Volume::new("ext4") else { return };
-    let file = volume.file("usr/lib/data", 5);
+    let Some(volume) = volume("ext4") else { return };
+    let file = volume.pages("usr/lib/data", 5);
     let (home, link) = (Home::new(), link_to(&volume));
     let root = link.to_str().unwrap();
     let (output, profile) = home.record(&["--cold", "--json", "--root", root], &["cat".as_ref(), file.as_os_str()]);
@@ -27,13 +24,12 @@ fn a_recording_below_a_root_has_relative_paths_and_is_replayed_there() {
     assert_eq!(points, [b"/"]);
     let is_below = |path: &[u8]| path.starts_with(b"/usr") || path == b"/";
     assert!(profile.lookups.iter().all(|lookup| is_below(&lookup.path)), "{:?}", profile.lookups);
-    let summary: Value = serde_json::from_slice(output.stderr.split(|byte| *byte == b'\n').next().unwrap()).unwrap();
+    let summary = output.err_json();
     assert!(summary["files_outside_root"].as_u64().unwrap() > 0, "cat and its libraries: {summary}");
-    let _still = undisturbed();
+    let _still = shared();
     evict(&file);
     let replayed = |options: &[&str]| -> Value {
-        let done = ahead().args(["replay", "--wait", "--json"]).args(options).arg(home.profile()).output().unwrap();
-        serde_json::from_slice(&done.stdout).unwrap_or_else(|_| panic!("{done:?}"))
+        ahead(["replay", "--wait", "--json"]).args(options).arg(home.profile()).done().json()
     };
     let elsewhere = replayed(&[]);
     assert_eq!(elsewhere["skipped"]["missing"]["bytes"].as_u64(), Some(5 * PAGE), "{elsewhere}");

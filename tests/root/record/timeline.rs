@@ -1,9 +1,9 @@
 //! The program's own timeline: sleeps and other threads count, waits for the disk do not.
 
 use super::perl_read;
-use super::rig::{Home, PAGE, Volume, ahead, can_record, entry};
+use super::rig::{Home, entry, needs_recorder, volume};
 use ahead_profile::{Profile, TimelineSource, WarmUse};
-use std::path::Path;
+use ahead_tests::rig::prelude::*;
 
 /// The first use of a file on the timeline.
 fn warm_use(profile: &Profile, path: &Path) -> WarmUse {
@@ -12,8 +12,8 @@ fn warm_use(profile: &Profile, path: &Path) -> WarmUse {
 
 #[test]
 fn sleeps_and_other_threads_are_on_the_timeline() {
-    let Some(volume) = Volume::new("ext4") else { return };
-    let [first, second, third] = ["first", "second", "third"].map(|name| volume.file(name, 8));
+    let Some(volume) = volume("ext4") else { return };
+    let [first, second, third] = ["first", "second", "third"].map(|name| volume.pages(name, 8));
     let (read_first, read_second, read_third) =
         (perl_read(&first, 0, PAGE), perl_read(&second, 0, PAGE), perl_read(&third, 0, PAGE));
     // The parent sleeps, then waits for its child by a pipe. The child waits for the disk meanwhile, and writes only when the parent sleeps:
@@ -43,30 +43,22 @@ fn sleeps_and_other_threads_are_on_the_timeline() {
 
 #[test]
 fn program_that_forks_a_thousand_times_has_a_timeline() {
-    if !can_record() {
-        return;
-    }
+    let Some(()) = needs_recorder() else { return };
     let home = Home::new();
     let script = "i=0; while [ $i -lt 1000 ]; do true & i=$((i+1)); done; wait";
     let (_, profile) = home.record(&[], &["sh", "-c", script]);
     let timeline = profile.timeline.as_deref().expect("a recording by BPF has a timeline");
     assert_eq!((timeline.threads.len(), profile.recording.lost_events), (1001, 0));
-    let shown = ahead().args(["show", "--timeline", "--json"]).arg(home.profile()).output().unwrap();
-    let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+    let shown = ahead(["show", "--timeline", "--json"]).arg(home.profile()).json();
     assert_eq!(shown["timeline"]["threads"].as_array().unwrap().len(), 1001);
 }
 
 /// Running processes have no clocks: what they did before is unknown.
 #[test]
 fn running_processes_have_no_timeline() {
-    if !can_record() {
-        return;
-    }
+    let Some(()) = needs_recorder() else { return };
     let home = Home::new();
-    let options = ["record", "--duration", "100ms", "--pid", &std::process::id().to_string(), "-o"];
-    let recorded = ahead().args(options).arg(home.profile()).output().unwrap();
-    assert!(recorded.status.success(), "{recorded:?}");
+    home.recorder(&["--duration", "100ms", "--pid", &std::process::id().to_string()]).ok();
     assert_eq!(home.load().timeline, None);
-    let shown = ahead().args(["show", "--timeline"]).arg(home.profile()).output().unwrap();
-    assert!(String::from_utf8_lossy(&shown.stdout).contains("No timeline"), "{shown:?}");
+    ahead(["show", "--timeline"]).arg(home.profile()).ok().prints("No timeline");
 }

@@ -1,13 +1,10 @@
 //! Users: ownership of profiles, and users that only a name service knows (LDAP, sssd). The test builds a module of the C
 //! library's name service for them.
 
-use super::rig::{Home, ahead, can_record, undisturbed, with_namespaces};
+use super::rig::Home;
+use ahead_tests::rig::prelude::*;
 use std::ffi::OsStr;
-use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::os::unix::fs::{chown, symlink};
 
 /// A name service module with one user, whose entry is longer than the first buffer, and one group.
 const MODULE: &str = r#"
@@ -55,39 +52,22 @@ enum nss_status _nss_aheadtest_initgroups_dyn(const char *name, gid_t gid, long 
 
 #[test]
 fn a_sudo_user_of_the_name_service_is_found() {
-    if !can_record() {
-        return;
-    }
-    let _alone = with_namespaces();
-    let home = Home::new();
+    let Some(home) = Home::alone() else { return };
     let (source, module) = (home.path("module.c"), home.path("libnss_aheadtest.so.2"));
     fs::write(&source, MODULE).unwrap();
-    let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&module).arg(&source).status();
-    if !built.is_ok_and(|status| status.success()) || !Path::new("/etc/nsswitch.conf").exists() {
-        eprintln!("skipped: no C compiler, or no /etc/nsswitch.conf");
-        return;
+    let is_built = program("cc").args(["-shared", "-fPIC", "-o"]).args([&module, &source]).works();
+    if !is_built || !Path::new("/etc/nsswitch.conf").exists() {
+        return eprintln!("skipped: no C compiler, or no /etc/nsswitch.conf");
     }
     let services = home.path("nsswitch.conf");
     fs::write(&services, "passwd: files aheadtest\ngroup: files aheadtest\ninitgroups: files aheadtest\n").unwrap();
     let behind = |variables: &[(&str, &str)], options: &[&str]| {
         // In this mount namespace the system also queries that module.
-        let output = Command::new("unshare")
-            .args(["-m", "sh", "-c", r#"mount --bind "$0" /etc/nsswitch.conf && exec "$@""#])
-            .arg(&services)
-            .arg(ahead().get_program())
-            .arg("record")
-            .arg("-o")
-            .arg(home.profile())
-            .args(options)
-            .args(["--", "sh", "-c", "echo $(id -u) $(id -g) $(id -G) $HOME $USER"])
-            .env("LD_LIBRARY_PATH", home.directory.path())
-            .env_remove("SUDO_USER")
-            .env_remove("SUDO_UID")
-            .envs(variables.iter().copied())
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{output:?}");
-        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+        let words = ["--", "sh", "-c", "echo $(id -u) $(id -g) $(id -G) $HOME $USER"];
+        let recorder = home.recorder(&[options, &words].concat()).env("LD_LIBRARY_PATH", home.directory.path());
+        let recorder = recorder.apart(r#"mount --bind "$SERVICES" /etc/nsswitch.conf && exec "$@""#);
+        let recorder = recorder.env("SERVICES", &services);
+        variables.iter().fold(recorder, |recorder, (name, value)| recorder.env(name, value)).text().trim().to_owned()
     };
     let ada = "54321 54322 54322 54323 /home/ada ada.of.ldap";
     assert_eq!(behind(&[("SUDO_USER", "ada.of.ldap"), ("SUDO_UID", "54321")], &[]), ada);
@@ -100,32 +80,21 @@ fn a_sudo_user_of_the_name_service_is_found() {
 const ADA: u32 = 54_321;
 
 /// Records for a sudo user whose home is below `home`, without -o.
-fn record_for_ada(home: &Home, script: &str) -> Output {
+fn record_for_ada(home: &Home, script: &str) -> Done {
     record_for_ada_with(home, &[], script)
 }
 
-fn record_for_ada_with(home: &Home, options: &[&OsStr], script: &str) -> Output {
+fn record_for_ada_with(home: &Home, options: &[&OsStr], script: &str) -> Done {
     let passwd = home.path("passwd");
     let entry = format!("root:x:0:0::/root:/bin/sh\nada:x:{ADA}:{ADA}::{}:/bin/sh\n", home.path("ada").display());
     fs::write(&passwd, entry).unwrap();
-    Command::new("unshare")
-        .args(["-m", "sh", "-c", r#"mount --bind "$0" /etc/passwd && exec "$@""#])
-        .arg(&passwd)
-        .arg(ahead().get_program())
-        .arg("record")
-        .args(options)
-        .args(["--", "sh", "-c", script])
-        .env("SUDO_USER", "ada")
-        .env_remove("SUDO_UID")
-        .output()
-        .unwrap()
+    let record = ahead(["record"]).args(options).args(["--", "sh", "-c", script]).env("SUDO_USER", "ada");
+    record.apart(r#"mount --bind "$PASSWD" /etc/passwd && exec "$@""#).env("PASSWD", passwd).done()
 }
 
 /// The home of that user, and a directory of root.
 fn homes(home: &Home) -> (PathBuf, PathBuf) {
-    let (ada, roots) = (home.path("ada"), home.path("roots"));
-    fs::create_dir(&ada).unwrap();
-    fs::create_dir(&roots).unwrap();
+    let [ada, roots] = make_directories(home.directory.path(), ["ada", "roots"]);
     chown(&ada, Some(ADA), Some(ADA)).unwrap();
     (ada, roots)
 }
@@ -137,14 +106,9 @@ fn assert_untouched(roots: &Path) {
 
 #[test]
 fn profile_in_a_users_home_belongs_to_the_user_and_root_follows_no_link() {
-    if !can_record() {
-        return;
-    }
-    let _alone = with_namespaces();
-    let home = Home::new();
+    let Some(home) = Home::alone() else { return };
     let (ada, roots) = homes(&home);
-    let output = record_for_ada(&home, "id -u");
-    assert!(output.status.success() && output.stdout == b"54321\n", "{output:?}");
+    record_for_ada(&home, "id -u").success().out_is("54321\n");
     let kept = ada.join(".local/state/ahead");
     let profile = fs::read_dir(&kept).unwrap().next().expect("a profile").unwrap().path();
     for (path, mode) in [(&kept, 0o700), (&ada.join(".local"), 0o700), (&profile, 0o600)] {
@@ -154,17 +118,13 @@ fn profile_in_a_users_home_belongs_to_the_user_and_root_follows_no_link() {
 
     // While the program runs, it replaces the directory with a link.
     let script = format!("cd ~/.local/state && mv ahead gone && ln -s {} ahead", roots.display());
-    let output = record_for_ada(&home, &script);
-    assert_eq!(output.status.code(), Some(125), "{output:?}");
+    record_for_ada(&home, &script).code(125);
     assert_untouched(&roots);
 
     // The link exists before the recording, in a path where directories must be created.
     fs::remove_dir_all(ada.join(".local")).unwrap();
     symlink(&roots, ada.join(".local")).unwrap();
-    let output = record_for_ada(&home, "echo started");
-    let message = String::from_utf8(output.stderr).unwrap();
-    assert_eq!((output.status.code(), output.stdout.len()), (Some(125), 0), "{message}");
-    assert!(message.contains("cannot keep a profile in") && message.lines().count() == 1, "{message}");
+    record_for_ada(&home, "echo started").code(125).out_is("").says("cannot keep a profile in").in_one_line();
     assert_untouched(&roots);
     // The mode of root's directory is unchanged, too.
     assert_eq!(fs::metadata(&roots).unwrap().permissions().mode() & 0o077, 0o055);
@@ -173,34 +133,24 @@ fn profile_in_a_users_home_belongs_to_the_user_and_root_follows_no_link() {
 /// Regression: root renamed the profile into the directory that the path named at the end, and made the user its owner.
 #[test]
 fn root_does_not_follow_a_directory_that_the_program_replaced() {
-    if !can_record() {
-        return;
-    }
-    let _alone = with_namespaces();
-    let home = Home::new();
+    let Some(home) = Home::alone() else { return };
     let (ada, roots) = homes(&home);
     let named = ada.join("d/p.ahead");
     let options = [OsStr::new("-o"), named.as_os_str()];
     fs::create_dir(ada.join("d")).unwrap();
     chown(ada.join("d"), Some(ADA), Some(ADA)).unwrap();
     let script = format!("cd ~ && mv d gone && ln -s {} d", roots.display());
-    let output = record_for_ada_with(&home, &options, &script);
-    let message = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(125), "{message}");
-    assert!(message.contains("replaced"), "{message}");
+    record_for_ada_with(&home, &options, &script).code(125).says("replaced");
     assert_untouched(&roots);
 
     // The link exists before the recording: the user may not write in its target, and root follows no link of the user.
-    let output = record_for_ada_with(&home, &options, "echo started");
-    assert_eq!(output.status.code(), Some(125), "{output:?}");
-    assert!(output.stdout.is_empty() && String::from_utf8_lossy(&output.stderr).contains("not root's"), "{output:?}");
+    record_for_ada_with(&home, &options, "echo started").code(125).out_is("").says("not root's");
     assert_untouched(&roots);
 
     // A directory of root, in which the user may not write, and one of the user: the profile belongs to the user in
     // both.
     for place in [roots.join("p.ahead"), ada.join("p.ahead")] {
-        let output = record_for_ada_with(&home, &[OsStr::new("-o"), place.as_os_str()], "id -u");
-        assert!(output.status.success(), "{output:?}");
+        record_for_ada_with(&home, &[OsStr::new("-o"), place.as_os_str()], "id -u").success();
         let metadata = fs::metadata(&place).unwrap();
         assert_eq!((metadata.uid(), metadata.mode() & 0o777), (ADA, 0o600), "{}", place.display());
     }
@@ -209,38 +159,18 @@ fn root_does_not_follow_a_directory_that_the_program_replaced() {
 /// Regression: root's PATH was searched for the program, which inherited root's open files and secrets.
 #[test]
 fn another_users_program_inherits_no_environment_or_descriptors_of_root() {
-    if !can_record() {
-        return;
-    }
-    let _alone = with_namespaces();
-    let home = Home::new();
+    let Some(home) = Home::alone() else { return };
     let tool = home.path("only-on-roots-path");
-    fs::write(&tool, "#!/bin/sh\n").unwrap();
-    fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).unwrap();
+    write_script(&tool, "");
     let record = |command: &[&str]| {
         let path = format!("{}:{}", home.directory.path().display(), std::env::var("PATH").unwrap());
-        let output = Command::new("sh")
-            .args(["-c", r#"exec 9<"$0" && exec "$@""#])
-            .arg("/etc/passwd")
-            .arg(ahead().get_program())
-            .args(["record", "--user", "nobody", "-o"])
-            .arg(home.profile())
-            .arg("--")
-            .args(command)
-            .env("PATH", path)
-            .env("SECRET", "x")
-            .env("XDG_RUNTIME_DIR", "/run/user/0")
-            .env("SSH_AUTH_SOCK", "/root/agent")
-            .env("LD_LIBRARY_PATH", "/root")
-            .env("LANG", "C.UTF-8")
-            .env_remove("SUDO_USER")
-            .env_remove("SUDO_UID")
-            .output()
-            .unwrap();
-        (output.status.code(), String::from_utf8(output.stdout).unwrap(), output.stderr)
+        let recorder =
+            home.recorder(&["--user", "nobody", "--"]).args(command).by_script("exec 9</etc/passwd && exec \"$@\"");
+        let recorder = recorder.env("PATH", path).env("SECRET", "x").env("XDG_RUNTIME_DIR", "/run/user/0");
+        let recorder = recorder.env("SSH_AUTH_SOCK", "/root/agent").env("LD_LIBRARY_PATH", "/root");
+        recorder.env("LANG", "C.UTF-8").done()
     };
-    let (status, stdout, errors) = record(&["env"]);
-    assert_eq!(status, Some(0), "{}", String::from_utf8_lossy(&errors));
+    let stdout = record(&["env"]).success().out;
     let mut names: Vec<&str> = stdout.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
     names.retain(|name| !["TERM", "TZ", "COLORTERM"].contains(name) && !name.starts_with("LC_"));
     names.sort_unstable();
@@ -249,38 +179,25 @@ fn another_users_program_inherits_no_environment_or_descriptors_of_root() {
     // Field 6 of the process's own stat line is its session.
     let script = "test -e /proc/self/fd/9 && echo open; read -r _ _ _ _ _ session _ </proc/$$/stat; \
                   test $session = $$ && echo apart";
-    let (_, stdout, errors) = record(&["sh", "-c", script]);
-    assert_eq!(stdout, "apart\n", "{}", String::from_utf8_lossy(&errors));
-    let (status, _, errors) = record(&["only-on-roots-path"]);
-    assert_eq!(status, Some(127), "{}", String::from_utf8_lossy(&errors));
+    record(&["sh", "-c", script]).out_is("apart\n");
+    record(&["only-on-roots-path"]).code(127);
 }
 
 /// The terminal sends its signals to its own session, and another user's program is in another one.
 #[test]
 fn ctrl_c_reaches_another_users_program() {
-    if !can_record() {
-        return;
+    let Some(home) = Home::undisturbed() else { return };
+    if !program("script").arg("--version").works() {
+        return eprintln!("skipped: no script(1)");
     }
-    let _still = undisturbed();
-    let home = Home::new();
-    let (binary, profile) = (ahead().get_program().to_owned(), home.profile());
     let command = format!(
-        "{} record --user nobody -o {} -- sh -c 'echo started; exec sleep 600'",
-        binary.display(),
-        profile.display()
+        "'{}' record --user nobody -o '{}' -- sh -c 'echo started; exec sleep 600'",
+        built("ahead").display(),
+        home.profile().display()
     );
-    let mut terminal = Command::new("script");
-    terminal.args(["--quiet", "--flush", "--return", "--command", &command, "/dev/null"]);
-    terminal.env_remove("SUDO_USER").env_remove("SUDO_UID").stdin(Stdio::piped()).stdout(Stdio::piped());
-    let Ok(mut terminal) = terminal.spawn() else { return eprintln!("skipped: no script(1)") };
-    let mut output_text = String::new();
-    let mut output = BufReader::new(terminal.stdout.take().unwrap());
-    while !output_text.contains("started") {
-        assert_ne!(output.read_line(&mut output_text).unwrap(), 0, "{output_text}");
-    }
-    let mut keys = terminal.stdin.take().unwrap();
-    keys.write_all(b"\x03").unwrap();
-    output.read_to_string(&mut output_text).unwrap();
-    drop(keys);
-    assert_eq!(terminal.wait().unwrap().code(), Some(128 + 2), "{output_text}");
+    let terminal = program("script").args(["--quiet", "--flush", "--return", "--command", &command, "/dev/null"]);
+    let mut terminal = terminal.open_input().start();
+    terminal.prints("started");
+    terminal.send("\x03");
+    terminal.ends_with(128 + 2);
 }

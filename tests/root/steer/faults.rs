@@ -1,14 +1,9 @@
 //! `ahead steer` beside programs that are protected, that end, that are many, or that hang; and killed with its guardian.
 
-use super::rig::{Disk, FAULTS, PAGES, SEQUENTIAL, Steering, Victim, is_act, notes_of};
-use crate::crash::wait_until;
-use crate::library::silent_files::{Releasing, SilentFiles};
-use rustix::process::Signal;
-use serde_json::Value;
-use std::fs;
-use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use super::rig::{Disk, FAULTS, PAGES, SEQUENTIAL, Steering, Victim, is_act, steered};
+use ahead_tests::rig::prelude::*;
+use ahead_tests::rig::process::{guardians, signal};
+use ahead_tests::rig::silent_files::{Releasing, SilentFiles};
 
 /// As `FAULTS`, and prints a checksum of what was read.
 const CHECKED_FAULTS: &str = "m=mmap.mmap(f,0,prot=mmap.PROT_READ)
@@ -43,9 +38,7 @@ libc=ctypes.CDLL(None); assert libc.prctl(38,1,0,0,0)==0 and libc.prctl(22,2,cty
 
 #[test]
 fn protected_programs_are_steered_or_left_alone_once() {
-    let Some(disk) = Disk::new("ext4") else { return };
-    let path = disk.quick_file();
-    let Some(mut steering) = Steering::start(&disk.rules(), &[]) else { return };
+    let Some((_disk, path, mut steering)) = steered(Disk::quick_file) else { return };
     let mut sums = Vec::new();
     for (name, protection) in PROTECTED {
         let mut victim = Victim::start(&format!("{protection}\n{CHECKED_FAULTS}"), &path);
@@ -63,8 +56,7 @@ fn protected_programs_are_steered_or_left_alone_once() {
         );
         eprintln!("{name}: {}, {}", seen["act"], seen["reason"]);
         // It ends by itself, and without an error.
-        victim.release();
-        assert!(victim.child.wait().unwrap().success(), "{name}");
+        victim.ends().success();
     }
     steering.stop();
     assert!(sums[0].parse::<u32>().is_ok() && sums.iter().all(|sum| *sum == sums[0]), "{sums:?}");
@@ -86,9 +78,7 @@ step(bad)";
 
 #[test]
 fn processes_that_end_while_they_are_looked_at_do_no_harm() {
-    let Some(disk) = Disk::new("ext4") else { return };
-    let path = disk.quick_file();
-    let Some(mut steering) = Steering::start(&disk.rules(), &[]) else { return };
+    let Some((disk, path, mut steering)) = steered(Disk::quick_file) else { return };
     let mut victim = Victim::start(SHORT, &path);
     assert_eq!(victim.go_on(), "0");
     drop(victim);
@@ -99,7 +89,7 @@ fn processes_that_end_while_they_are_looked_at_do_no_harm() {
 }
 
 /// A new program whose faults are in no order gets its window.
-fn assert_steers(steering: &mut Steering, disk: &Disk, path: &Path) {
+pub fn assert_steers(steering: &mut Steering, disk: &Disk, path: &Path) {
     let mut victim = Victim::start(FAULTS, path);
     victim.go_on();
     let pid = victim.pid();
@@ -165,13 +155,11 @@ while True:
 
 #[test]
 fn storm_of_decisions_is_survived() {
-    let Some(disk) = Disk::new("ext4") else { return };
-    let path = disk.quick_file();
-    let Some(mut steering) = Steering::start(&disk.rules(), &[]) else { return };
-    steering.signal(Signal::STOP);
+    let Some((disk, path, mut steering)) = steered(Disk::quick_file) else { return };
+    steering.signal("STOP");
     let mut victim = Victim::start(STORM, &path);
     let statuses = victim.go_on();
-    steering.signal(Signal::CONT);
+    steering.signal("CONT");
     assert_eq!(statuses, "0");
     drop(victim);
     // The decisions of the first turns may be lost.
@@ -187,11 +175,11 @@ fn storm_of_decisions_is_survived() {
     assert_eq!(disk.kb(), (PAGES * 4).to_string());
 }
 
-/// Kills process 1 where it gives an open file its window: the setting (2) has another value then. Prints that value.
-const TRACER: &str = "import ctypes,os,signal,struct,sys
+/// Kills process 1 at its first system call, by PTRACE_GET_SYSCALL_INFO, during an act: the setting (2) has another value then. Prints that value.
+const TRACER: &str = "import ctypes,os,signal,sys
 libc=ctypes.CDLL(None,use_errno=True); libc.ptrace.argtypes=[ctypes.c_long]*4; libc.ptrace.restype=ctypes.c_long
 pid=int(sys.argv[1]); setting=lambda: open(sys.argv[2]).read().strip()
-before=setting(); fadvise=221 if os.uname().machine=='x86_64' else 223
+before=setting()
 def trace(request,address=0,data=0):
     if libc.ptrace(request,pid,address,data)<0: sys.exit('ptrace: '+os.strerror(ctypes.get_errno()))
 trace(0x4206,0,0x100001); trace(0x4207); info=ctypes.create_string_buffer(88); signal_=0
@@ -202,55 +190,8 @@ while True:
     if os.WSTOPSIG(status)!=signal.SIGTRAP|0x80:
         signal_=0 if status>>16 else os.WSTOPSIG(status); continue
     trace(0x420e,88,ctypes.addressof(info))
-    if info.raw[0]==1 and struct.unpack_from('=Q',info.raw,24)[0]==fadvise and setting()!=before:
+    if info.raw[0]==1 and setting()!=before:
         print(setting(),flush=True); os.kill(pid,9); break";
-
-struct Tracer {
-    child: Child,
-    output: BufReader<ChildStdout>,
-}
-
-impl Tracer {
-    fn attach(pid: u32, setting: &Path) -> Tracer {
-        let mut command = Command::new("python3");
-        command.args(["-c", TRACER, &pid.to_string()]).arg(setting).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        let mut tracer = Tracer { child, output };
-        assert_eq!(tracer.line(), "attached");
-        tracer
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
-        line.trim().to_owned()
-    }
-}
-
-impl Drop for Tracer {
-    /// The traced process ends, too.
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// The guardian of a process.
-fn guardian_of(pid: u32) -> u32 {
-    let wanted = format!("ahead\0restore\0--after\0{pid}\0");
-    let processes =
-        fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
-    let is_guardian =
-        |pid: &u32| fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.starts_with(wanted.as_bytes()));
-    let found: Vec<u32> = processes.filter(is_guardian).collect();
-    assert_eq!(found.len(), 1, "{found:?}");
-    found[0]
-}
-
-fn kill(pid: u32) {
-    assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
-}
 
 #[test]
 fn setting_of_a_disk_survives_a_kill_of_steer_and_its_guardian_during_an_act() {
@@ -258,23 +199,27 @@ fn setting_of_a_disk_survives_a_kill_of_steer_and_its_guardian_during_an_act() {
     let (path, before) = (disk.quick_file(), (PAGES * 4).to_string());
     for restores in [false, true] {
         let Some(mut steering) = Steering::start(&disk.rules(), &[]) else { return };
-        let pid = steering.child.id();
-        kill(guardian_of(pid));
-        let mut tracer = Tracer::attach(pid, &disk.setting);
+        let pid = steering.pid();
+        let guardians = guardians(pid);
+        assert_eq!(guardians.len(), 1, "{guardians:?}");
+        signal(guardians[0], "KILL");
+        let tracer = program("python3").args(["-c", TRACER, &pid.to_string()]).arg(&disk.setting.file);
+        let mut tracer = tracer.start();
+        assert_eq!(tracer.line(), "attached");
         let mut victim = Victim::start(FAULTS, &path);
         victim.go_on();
         assert_eq!(tracer.line(), "4", "the setting during the act");
-        steering.child.wait().unwrap();
+        steering.wait();
+        // The traced process ends with it.
         drop(tracer);
         if restores {
-            let done = Command::new(assert_cmd::cargo::cargo_bin("ahead")).arg("restore").output().unwrap();
-            assert!(done.status.success(), "{done:?}");
-            assert_eq!((disk.kb(), notes_of(pid)), (before.clone(), 0));
+            ahead(["restore"]).ok();
+            assert_eq!((disk.kb(), notes_of(pid)), (before.clone(), vec![]));
         }
         drop(victim);
         drop(steering);
         let Some(mut steering) = Steering::start(&disk.rules(), &[]) else { return };
-        assert_eq!((disk.kb(), notes_of(pid)), (before.clone(), 0));
+        assert_eq!((disk.kb(), notes_of(pid)), (before.clone(), vec![]));
         assert_steers(&mut steering, &disk, &path);
         steering.stop();
         assert_eq!(disk.kb(), before);
@@ -300,11 +245,11 @@ step(); step(verify(0)); step(verify(1<<30))";
 fn sqlite_verifies_its_database_beside_steering() {
     let Some(disk) = Disk::new("ext4") else { return };
     let path = disk.mounted.root.join("db");
-    let created = Command::new("python3").args(["-c", CREATE]).arg(&path).output().unwrap();
-    if String::from_utf8_lossy(&created.stderr).contains("No module named") {
+    let created = program("python3").args(["-c", CREATE]).arg(&path).done();
+    if created.err.contains("No module named") {
         return eprintln!("skipped: no sqlite3 module of Python");
     }
-    assert!(created.status.success(), "{created:?}");
+    created.success();
     let results = || {
         let mut victim = Victim::start(VERIFY, &path);
         [victim.go_on(), victim.go_on()]

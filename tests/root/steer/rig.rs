@@ -1,28 +1,16 @@
 //! A running `ahead steer`, programs beside it, and a disk for them.
 
-use crate::mounted::Mounted;
 use ahead_observe::{OpenState, StateQuery};
 use ahead_sys::bdi;
-use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
-
-/// Each step takes seconds at most. The limit ends one that hangs.
-const LONGEST: Duration = Duration::from_secs(120);
+use ahead_tests::rig::prelude::*;
+use std::io::Write;
 
 /// The window of a disk before an act. Unit: pages.
 pub const PAGES: u32 = 32;
 
 /// A running `ahead steer`. Only one can run on a machine.
 pub struct Steering {
-    pub child: Child,
-    lines: Receiver<String>,
+    running: Running,
     pub log: Vec<Value>,
     pub rules: tempfile::NamedTempFile,
     _alone: std::sync::MutexGuard<'static, ()>,
@@ -31,65 +19,66 @@ pub struct Steering {
 static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 impl Steering {
-    /// `None`, with the reason printed, where nothing can be steered.
+    /// `None`, with the reason printed, where nothing can be steered. The umask is strict: what others may read has its mode with any umask.
     pub fn start(rules: &str, arguments: &[&str]) -> Option<Steering> {
         let alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(rules.as_bytes()).unwrap();
-        fs::set_permissions(file.path(), fs::Permissions::from_mode(0o644)).unwrap();
-        let began = Instant::now();
+        set_mode(file.path(), 0o644);
         loop {
             // It ends with the thread that has started it: also after a kill of the tests.
-            let mut command = Command::new("setpriv");
-            command.args(["--pdeathsig", "TERM", "--"]).arg(assert_cmd::cargo::cargo_bin("ahead-steer"));
-            command.args(["steer", "--json", "--rules"]).arg(file.path()).args(arguments);
-            let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-            let mut errors = BufReader::new(child.stderr.take().unwrap());
-            let mut said = String::new();
-            let is_known =
-                |said: &str| ["another ahead steer", "steering", "observing"].iter().any(|part| said.contains(part));
-            while !is_known(&said) && errors.read_line(&mut said).unwrap() > 0 {}
+            let steer =
+                program(built("ahead-steer")).args(["steer", "--json", "--rules"]).arg(file.path()).args(arguments);
+            let steer = steer.by_script("umask 077 && exec \"$@\"").behind(["setpriv", "--pdeathsig", "TERM", "--"]);
+            let mut running = steer.limit(Duration::from_secs(120)).start();
+            let said = running.says_any(&["another ahead steer", "steering", "observing"]);
             if said.contains("another ahead steer") {
-                child.wait().unwrap();
-                wait_for_others(LONGEST.saturating_sub(began.elapsed()));
+                running.end();
+                // Waits in the kernel until no other runs on this machine.
+                flock(&["--timeout", "120"]).ok();
                 continue;
             }
-            if !is_known(&said) {
-                assert_eq!(child.wait().unwrap().code(), Some(77), "{said}");
-                eprintln!("skipped: {said}");
-                return None;
+            if said.contains("not permitted") || running.has_ended() {
+                return skip(running.ends_with(77).err);
             }
-            std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
-            let lines = lines_of(child.stdout.take().unwrap());
-            return Some(Steering { child, lines, log: Vec::new(), rules: file, _alone: alone });
+            return Some(Steering { running, log: Vec::new(), rules: file, _alone: alone });
         }
     }
 
     /// Waits for a line of the log.
     pub fn wait_for(&mut self, what: &str, is_it: impl Fn(&Value) -> bool) -> Value {
-        let deadline = Instant::now() + LONGEST;
         loop {
             if let Some(found) = self.log.iter().find(|entry| is_it(entry)) {
                 return found.clone();
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            let line = self.lines.recv_timeout(left);
-            let line = line.unwrap_or_else(|_| panic!("{what}: not in the log: {:#?}", self.log));
+            let line = self.running.line();
+            assert!(!line.is_empty(), "{what}: not in the log: {:#?}", self.log);
             self.log.push(serde_json::from_str(&line).unwrap());
         }
     }
 
-    pub fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    pub fn signal(&self, name: &str) {
+        self.running.signal(name);
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.running.pid()
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self) {
+        self.running.status();
     }
 
     /// Ends it, and returns its log and its summary.
     pub fn stop(mut self) -> (Vec<Value>, Value) {
-        self.signal(Signal::TERM);
+        self.signal("TERM");
         let mut log = std::mem::take(&mut self.log);
-        log.extend(self.lines.iter().map(|line| serde_json::from_str::<Value>(&line).unwrap()));
-        assert!(self.child.wait().unwrap().success());
-        assert_eq!(notes_of(self.child.id()), 0);
+        while let Some(line) = Some(self.running.line()).filter(|line| !line.is_empty()) {
+            log.push(serde_json::from_str(&line).unwrap());
+        }
+        assert!(self.running.status().success());
+        assert_eq!(notes_of(self.pid()), Vec::<String>::new());
         let summary = log.pop().unwrap()["summary"].clone();
         assert!(summary.is_object());
         // The limit of a hold is 1 ms. A busy machine may interrupt each hold for longer, so that no value is asserted here.
@@ -99,38 +88,18 @@ impl Steering {
     }
 }
 
-impl Drop for Steering {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// Waits in the kernel until no `ahead steer` runs on this machine.
-fn wait_for_others(left: Duration) {
-    let seconds = left.as_secs().to_string();
-    let mut flock = Command::new("flock");
-    let waited = flock.args(["--shared", "--timeout", &seconds, "/run/ahead/steer.lock", "true"]).status().unwrap();
-    assert!(waited.success(), "another ahead steer runs");
+fn flock(options: &[&str]) -> Program {
+    program("flock").arg("--shared").args(options).args(["/run/ahead/steer.lock", "true"])
 }
 
-fn lines_of(output: ChildStdout) -> Receiver<String> {
-    let (sender, receiver) = channel();
-    std::thread::spawn(move || {
-        BufReader::new(output).lines().map_while(Result::ok).all(|line| sender.send(line).is_ok())
-    });
-    receiver
-}
-
-pub fn notes_of(pid: u32) -> usize {
-    ahead_undo::notes().unwrap().iter().filter(|(_, note)| note.owner.pid == pid).count()
+/// Whether no process holds the lock of steering.
+pub fn is_lock_free() -> bool {
+    flock(&["--nonblock"]).works()
 }
 
 /// A program that opens the file (argument 1) as `f` and goes on at each line of its input.
-pub struct Victim {
-    pub child: Child,
-    output: BufReader<ChildStdout>,
-}
+pub struct Victim(Running);
 
 const BEGIN: &str = "import ctypes,mmap,os,random,sys,time,zlib; f=os.open(sys.argv[1],os.O_RDONLY)
 pages=os.fstat(f).st_size//4096
@@ -151,34 +120,30 @@ step(crc)";
 impl Victim {
     pub fn start(script: &str, path: &Path) -> Victim {
         evict(path);
-        let mut command = Command::new("python3");
-        command.args(["-c", &format!("{BEGIN}{script}")]).arg(path);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        let mut victim = Victim { child, output };
-        victim.line();
+        let python = program("python3").args(["-c", &format!("{BEGIN}{script}")]).arg(path);
+        let mut victim = Victim(python.open_input().start());
+        victim.0.line();
         victim
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
-        line.trim().to_owned()
     }
 
     /// Lets it go on.
     pub fn release(&mut self) {
-        self.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        self.0.send("");
     }
 
     /// Lets it go on, and waits for its next line.
     pub fn go_on(&mut self) -> String {
-        self.release();
-        self.line()
+        self.0.ask("")
     }
 
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.0.pid()
+    }
+
+    /// Lets it go on to its end.
+    pub fn ends(mut self) -> Done {
+        self.release();
+        self.0.end()
     }
 
     /// Its open file of this path.
@@ -193,24 +158,11 @@ impl Victim {
     }
 }
 
-impl Drop for Victim {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn evict(path: &Path) {
-    let file = File::open(path).unwrap();
-    file.sync_all().unwrap();
-    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-}
-
 /// A file on a loop device whose disk has the kernel's default window.
 pub struct Disk {
+    // Before the file system is unmounted.
+    pub setting: Setting,
     pub mounted: Mounted,
-    pub setting: PathBuf,
-    before: String,
 }
 
 impl Disk {
@@ -225,9 +177,7 @@ impl Disk {
 
     fn with(mounted: Mounted) -> Disk {
         let setting = bdi::read_ahead_file_below(&mounted.root).unwrap();
-        let before = fs::read_to_string(&setting).unwrap();
-        fs::write(&setting, (PAGES * 4).to_string()).unwrap();
-        Disk { mounted, setting, before }
+        Disk { setting: Setting::set(setting, PAGES * 4), mounted }
     }
 
     /// 128 MiB.
@@ -249,7 +199,7 @@ impl Disk {
     }
 
     pub fn kb(&self) -> String {
-        fs::read_to_string(&self.setting).unwrap().trim().to_owned()
+        self.setting.now()
     }
 
     /// Rules for its files alone: other programs of this machine are left alone.
@@ -258,10 +208,12 @@ impl Disk {
     }
 }
 
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _ = fs::write(&self.setting, self.before.trim());
-    }
+/// A disk with a file, and a steering of its readers.
+pub fn steered(file: fn(&Disk) -> PathBuf) -> Option<(Disk, PathBuf, Steering)> {
+    let disk = Disk::new("ext4")?;
+    let path = file(&disk);
+    let steering = Steering::start(&disk.rules(), &[])?;
+    Some((disk, path, steering))
 }
 
 pub fn is_act(entry: &Value, pid: u32, act: &str, outcome: &str) -> bool {

@@ -68,7 +68,6 @@ fn run(bytes: &[u8]) -> bool {
             path: Planned::Lookup(index),
             inode: lookup.inode,
             first_use_us: lookup.first_use_us,
-            warm_use_us: lookup.warm_use_us,
         })
         .collect();
     let (_, gathered) = inodes::gather(&profile, lookups.clone());

@@ -2,7 +2,7 @@
 
 use super::{Kind, files_of};
 use crate::mutate::{self, Chance};
-use ahead_conform::conform;
+use ahead_sim::conform::conform;
 use ahead_traces::{Header, Reader, Record, Writer};
 use miniz_oxide::deflate::compress_to_vec;
 use serde_json::Value;
@@ -13,7 +13,7 @@ const PIECE: usize = 120;
 const PIECES: usize = 8;
 
 pub fn kind() -> Kind {
-    let seeds: Vec<Vec<Record>> = files_of("lab/conform/traces").iter().flat_map(|bytes| pieces(bytes)).collect();
+    let seeds: Vec<Vec<Record>> = files_of("lab/sim/traces").iter().flat_map(|bytes| pieces(bytes)).collect();
     Kind::new("traces", 6, move |chance| make(chance, &seeds), run)
 }
 

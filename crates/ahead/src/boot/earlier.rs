@@ -176,7 +176,7 @@ fn resident_files(cached: BTreeMap<PathBuf, Cached>, until_us: u64) -> Result<Ve
 fn cached_files() -> Result<BTreeMap<PathBuf, Cached>> {
     let table = mounts::own()?;
     let (mut done, mut found) = (BTreeSet::new(), BTreeMap::new());
-    for mount in ahead_nobpf::roots(&table) {
+    for mount in ahead_observe::nobpf::roots(&table) {
         let point = Path::new(OsStr::from_bytes(&mount.mount_point));
         // In a container, files of the host are mounted one by one. Their file system is not that of this boot.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;

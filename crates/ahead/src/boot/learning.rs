@@ -9,9 +9,10 @@ use super::store::BootStore;
 use super::{Circumstances, Off};
 use crate::error::IoContext;
 use crate::notify::Notify;
+use crate::output::system;
 use crate::prefetch::{self, Account, Skipped};
 use crate::record::{Recorder, Scope};
-use crate::{Error, Result, output};
+use crate::{Error, Result};
 use ahead_model::sorting;
 use ahead_process::Signals;
 use ahead_profile::{Milestone, MilestoneKind, Profile};
@@ -130,7 +131,7 @@ pub fn end_observation(stale_limit_percent: u32) -> Result<()> {
         return Ok(());
     }
     home::make_directory("end the observation of a boot", Path::new(home::HOME))?;
-    output::replace(Path::new(DONE), format!("{}\n", target_reached_us().unwrap_or(0)).as_bytes())?;
+    system::replace(Path::new(DONE), format!("{}\n", target_reached_us().unwrap_or(0)).as_bytes())?;
     let store = BootStore::here();
     let before = store.recordings();
     let stopped = Command::new("systemctl").args(["stop", RECORD_UNIT]).status();

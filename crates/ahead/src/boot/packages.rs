@@ -120,7 +120,7 @@ fn parse(path: &Path, bytes: &[u8]) -> std::result::Result<Vec<PackageFile>, Str
     let absolute = |listed: &lists::Listed| {
         let path = &listed.path;
         check_path(path).map_err(|reason| format!("{}: {reason}", String::from_utf8_lossy(path).escape_debug()))?;
-        Ok(PackageFile::Listed(path.clone(), listed.wanted.clone()))
+        Ok(PackageFile::Listed(path.clone(), listed.everything()))
     };
     list.files().iter().map(absolute).collect()
 }

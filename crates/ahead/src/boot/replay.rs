@@ -5,8 +5,9 @@ use super::store::BootStore;
 use super::{Circumstances, Off};
 use crate::error::IoContext;
 use crate::notify::Notify;
+use crate::output::system;
 use crate::prefetch::{Account, HeadStart, Options, PrefetchProcess, Priority, ProfileFile, Request, account_lines};
-use crate::{Error, Result, output};
+use crate::{Error, Result};
 use ahead_process::Signals;
 use ahead_profile::Profile;
 use ahead_sys::cache;
@@ -133,7 +134,7 @@ fn not_answering(profile: &Path) -> Error {
 
 fn keep(account: &Account) -> Result<()> {
     home::make_directory("keep the account of a boot", Path::new(home::HOME))?;
-    output::replace(
+    system::replace(
         Path::new(ACCOUNT),
         &serde_json::to_vec(account).map_err(std::io::Error::other).what("write the account")?,
     )

@@ -5,8 +5,8 @@ use super::packages::{self, PACKAGE_PROFILES};
 use super::replay::last_account;
 use super::state::State;
 use super::store::BootStore;
-use super::units::is_installed;
-use super::{Circumstances, Off};
+use super::units::{is_installed, systemd_runs};
+use super::{Circumstances, Initramfs, Off};
 use crate::Account;
 use ahead_sys::root::Root;
 use serde::Serialize;
@@ -17,6 +17,10 @@ use std::path::{Path, PathBuf};
 pub struct Status {
     /// Whether the units are enabled.
     pub installed: bool,
+    /// Whether systemd, which the units are for, is the service manager.
+    pub systemd_runs: bool,
+    /// The image of the initramfs; `None`: the units are not enabled, so nothing of ahead belongs into it.
+    pub initramfs: Option<Initramfs>,
     /// Why this boot is neither observed nor replayed.
     pub off: Option<Off>,
     /// The recordings of this root file system and kernel.
@@ -25,7 +29,7 @@ pub struct Status {
     pub recordings: usize,
     /// The profile that the next boot replays.
     pub profile: Option<PathBuf>,
-    /// Why the next boot is recorded.
+    /// Why the next boot is recorded; `None`: it is not, because no recording is due, or because nothing records it.
     pub next_recording: Option<String>,
     /// What is known about the last boots.
     pub state: State,
@@ -33,6 +37,8 @@ pub struct Status {
     pub packages: PackageCounts,
     /// The account of this boot's replay.
     pub account: Option<Account>,
+    /// Whether that began before PID 1.
+    pub replayed_early: bool,
 }
 
 /// The profiles that packages carry.
@@ -56,7 +62,7 @@ impl PackageCounts {
     }
 }
 
-/// The state of boots on this machine. Changes nothing, and reads a few small files.
+/// The state of boots on this machine. Changes nothing. Reads a few small files, and lists the image of the initramfs.
 pub fn status() -> Status {
     let (circumstances, store) = (Circumstances::now(), BootStore::here());
     let (state, recordings) = (store.state(), store.recordings().len());
@@ -67,19 +73,24 @@ pub fn status() -> Status {
     let packages = packages::load(&Root::default(), Path::new(PACKAGE_PROFILES));
     let (readable, skipped): (Vec<_>, Vec<_>) = packages.iter().partition(|package| package.files.is_ok());
     let learned = readable.iter().filter(|package| package.is_known(&known)).count();
+    let (installed, systemd_runs) = (is_installed(Path::new("/")), systemd_runs());
+    let (account, replayed_early) = last_account().unzip();
     Status {
-        installed: is_installed(Path::new("/")),
+        installed,
+        systemd_runs,
+        initramfs: installed.then(Initramfs::here),
         off: circumstances.off(),
         directory: store.directory().to_path_buf(),
         recordings,
         profile,
-        next_recording: reason.map(|reason| reason.text()),
+        next_recording: reason.filter(|_| installed && systemd_runs).map(|reason| reason.text()),
         state,
         packages: PackageCounts {
             used: readable.len() - learned,
             learned,
             skipped: skipped.into_iter().filter_map(|package| package.files.as_ref().err().cloned()).collect(),
         },
-        account: last_account().map(|(account, _)| account),
+        account,
+        replayed_early: replayed_early.unwrap_or(false),
     }
 }

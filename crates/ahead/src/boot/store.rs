@@ -12,18 +12,17 @@
 use super::Circumstances;
 use super::decision::reason_to_record;
 use super::state::{KEPT_BOOTS, State};
+use crate::Result;
 use crate::content::ContentReader;
-use crate::error::IoContext;
-use crate::{Result, output};
+use crate::output::system;
 use ahead_profile::{File, LoadError, PathBytes, Profile};
 use ahead_sys::root::Root;
 use ahead_sys::{fsuuid, machine, mounts};
 use ahead_undo::home;
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io::{self, Read};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -149,8 +148,8 @@ impl BootStore {
         let is_due = reason_to_record(&Circumstances::default(), state, self.recordings().len()).is_some();
         // In this order: a boot is rather recorded once too often.
         self.unsettle(is_due)?;
-        output::replace(&self.directory.join(STATE), text.as_bytes())?;
-        if is_due { Ok(()) } else { output::replace(&self.home().join(settled()), b"") }
+        system::replace(&self.directory.join(STATE), text.as_bytes())?;
+        if is_due { Ok(()) } else { system::replace(&self.home().join(settled()), b"") }
     }
 
     fn home(&self) -> &Path {
@@ -194,8 +193,7 @@ impl BootStore {
     /// # Errors
     /// It cannot be created: the file system may be full or read-only.
     pub fn make(&self) -> Result<()> {
-        let made = DirBuilder::new().recursive(true).mode(0o755).create(&self.directory);
-        made.what(&format!("create {}", self.directory.display()))
+        Ok(Root::default().make_directory(&self.directory).map(drop)?)
     }
 
     /// The numbers of the kept recordings, ascending.

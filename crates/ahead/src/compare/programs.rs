@@ -62,6 +62,8 @@ pub struct ProgramComparison {
     pub prepare: Option<String>,
     /// Find out by further runs which bytes were used and which came late, where that is permitted.
     pub observe_use: bool,
+    /// Go on if the program fails in its first run. Otherwise the comparison ends there.
+    pub even_if_failed: bool,
     /// Standard input of each run.
     pub input: Input,
     /// The program `ahead`: timed runs with the profile start `ahead run`, because that is what users run.
@@ -114,11 +116,17 @@ impl ProgramComparison {
         let [cold, ahead, warm] = measured.try_into().expect("cold, ahead and warm were measured");
         let disk = runner.emulated_disk();
         let (used, used_according_to) = self.used_profile(reference.as_ref());
-        let bound = disk.as_ref().map(|disk| bound::bound(used, disk, warm.spread.min_s)).transpose()?;
+        let evicted = if machine::is_root() { "everything" } else { "data" };
+        let profile_bytes = self.profile.data_bytes() + self.profile.metadata_bytes();
+        let cold_state = ColdState::new(evicted, runner.kept(), profile_bytes);
+        let bounded = disk.as_ref().filter(|_| cold_state.is_cold);
+        let bound = bounded.map(|disk| bound::bound(used, disk, warm.spread.min_s)).transpose()?;
         let least_s = bound.map_or(warm.spread.median_s, |bound| bound.s);
         let noise_s = cold.spread.noise_s().max(warm.spread.noise_s());
-        let share =
-            |measured: &Measured| recovered_share(cold.spread.median_s, measured.spread.median_s, least_s, noise_s);
+        let share = |measured: &Measured| {
+            let share = recovered_share(cold.spread.median_s, measured.spread.median_s, least_s, noise_s);
+            share.filter(|_| cold_state.is_cold)
+        };
         let against = rivals.into_iter().enumerate().map(|(index, measured)| {
             let status = runner.rival_status(index);
             let recovered_share = share(&measured).filter(|_| status == 0);
@@ -128,7 +136,9 @@ impl ProgramComparison {
         let mut account = self.median_account(runner.take_accounts(), used);
         let observed = observed.unwrap_or_default();
         (account.late_bytes, account.lost_events) = (observed.late_bytes, observed.lost_events);
-        let (windows, kept) = (runner.windows(), runner.kept());
+        let windows = runner.windows();
+        let verdict =
+            cold_state.verdict().unwrap_or_else(|| verdict(&cold.spread, &ahead.spread, self.comparison.rounds));
         Ok(Report {
             kernel: machine::kernel_release(),
             machine: machine::describe(),
@@ -141,21 +151,15 @@ impl ProgramComparison {
             ready: self.until.is_set().then(|| runner.was_always_ready()),
             model: disk.as_ref().map(|disk| disk.model.name.clone()),
             beyond_rig: disk.as_ref().is_some_and(|disk| disk.beyond_rig),
-            cold_state: ColdState {
-                evicted: if machine::is_root() { "everything" } else { "data" },
-                kept_bytes: kept.cached,
-                unknown_bytes: kept.unknown,
-            },
-            speedup: cold.spread.median_s / ahead.spread.median_s,
+            speedup: cold_state.is_cold.then(|| cold.spread.median_s / ahead.spread.median_s),
             recovered_share: share(&ahead),
+            cold_state,
             bound_s: bound.map(|bound| bound.s),
-            bound_kind: bound.map(|bound| bound.kind),
             bound_by: bound.map(|bound| bound.by),
-            planned_s: account.expected_s(),
             account,
             used_according_to,
             device: ahead.device,
-            verdict: verdict(&cold.spread, &ahead.spread, self.comparison.rounds),
+            verdict,
             against,
             cold,
             ahead,

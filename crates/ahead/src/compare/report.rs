@@ -1,9 +1,11 @@
 //! What a comparison of program runs found, as `ahead compare --json` prints it.
 
-use super::bound::{BoundBy, BoundKind};
+use super::bound::BoundBy;
 use super::spread::Spread;
 use super::{DeviceReads, Measured};
+use crate::cold::Kept;
 use crate::prefetch::Account;
+use crate::store::note::Verdict;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
@@ -40,17 +42,14 @@ pub struct Report {
     pub warm: Measured,
     /// How the page cache was emptied, and what stayed.
     pub cold_state: ColdState,
-    /// cold / ahead, of the medians.
-    pub speedup: f64,
-    /// The lower bound ([`super::bound`]), seconds; `null` where the disk is not an emulated one. On btrfs an estimate.
+    /// cold / ahead, of the medians; `null` where the runs were not cold.
+    pub speedup: Option<f64>,
+    /// The lower bound ([`super::bound`]), seconds; `null` where the disk is not an emulated one, or the runs were not cold. On btrfs an
+    /// estimate.
     pub bound_s: Option<f64>,
-    /// What it takes into account; `null` where there is no bound.
-    pub bound_kind: Option<BoundKind>,
     /// What sets it; `null` where there is no bound.
     pub bound_by: Option<BoundBy>,
-    /// When the program was expected to end by the plan of the median `ahead` run, head start included; `null` where nothing was simulated.
-    pub planned_s: Option<f64>,
-    /// (cold − ahead) / (cold − bound), of the medians; with the warm time for a bound where there is none.
+    /// (cold − ahead) / (cold − bound), of the medians; with the warm time for a bound where there is none. `null` where the runs were not cold.
     pub recovered_share: Option<f64>,
     /// Of the run that prefetched the median amount, judged; its late bytes are those of the observed run.
     #[serde(flatten, serialize_with = "judged_figures")]
@@ -77,6 +76,27 @@ fn judged_figures<S: Serializer>(account: &Account, serializer: S) -> Result<S::
     map.end()
 }
 
+impl Report {
+    /// What the next `ahead run` has to know: that the profile gains nothing here. `None`: it gains, or the runs do not show it.
+    pub fn note(&self) -> Option<Verdict> {
+        if !self.cold_state.is_cold || self.ready == Some(false) || self.ahead.spread.max_s < self.cold.spread.min_s {
+            return None;
+        }
+        let as_us = |seconds: f64| (seconds * 1e6) as u64;
+        let issued_bytes = self.account.issued_bytes;
+        match self.account.wasted_bytes {
+            Some(wasted_bytes) if wasted_bytes > issued_bytes / 2 => {
+                Some(Verdict::Wasted { wasted_bytes, issued_bytes })
+            }
+            _ if self.ahead.spread.min_s > self.cold.spread.max_s => Some(Verdict::Slower {
+                ahead_us: as_us(self.ahead.spread.median_s),
+                cold_us: as_us(self.cold.spread.median_s),
+            }),
+            _ => None,
+        }
+    }
+}
+
 /// How cold the cold runs were.
 #[derive(Clone, Debug, Serialize)]
 pub struct ColdState {
@@ -86,6 +106,36 @@ pub struct ColdState {
     pub kept_bytes: u64,
     /// The most bytes of the profile of which the kernel did not report whether they were cached (files of other users).
     pub unknown_bytes: u64,
+    /// The share of the profile's bytes, metadata included, that stayed cached before a run, 0 to 1: the median of the runs. 0 without any.
+    pub kept_share: f64,
+    /// Whether the cold runs were cold: `kept_share` is below [`NOT_COLD`].
+    pub is_cold: bool,
+}
+
+/// From this share of the profile on that stayed cached, runs are not cold: most of what they would read is not read. Below it the
+/// result is that of a start beside the same programs, which keep the C library cached on every machine.
+pub const NOT_COLD: f64 = 0.5;
+
+impl ColdState {
+    /// `kept`: what stayed before each run, of a profile with this many bytes.
+    pub fn new(evicted: &'static str, kept: &[Kept], profile_bytes: u64) -> ColdState {
+        let most = kept.iter().copied().fold(Kept::default(), Kept::max);
+        // Another process may have used the files beside one of the runs.
+        let mut cached: Vec<u64> = kept.iter().map(|kept| kept.cached).collect();
+        cached.sort_unstable();
+        let usual = cached.get(cached.len() / 2).copied().unwrap_or(0);
+        let kept_share = if profile_bytes == 0 { 0.0 } else { (usual as f64 / profile_bytes as f64).min(1.0) };
+        let (kept_bytes, unknown_bytes) = (most.cached, most.unknown);
+        ColdState { evicted, kept_bytes, unknown_bytes, kept_share, is_cold: kept_share < NOT_COLD }
+    }
+
+    /// The result of runs that were not cold.
+    pub fn verdict(&self) -> Option<String> {
+        let share = self.kept_share * 100.0;
+        (!self.is_cold).then(|| {
+            format!("no verdict: not cold, because other processes kept {share:.0} % of the profile in memory")
+        })
+    }
 }
 
 /// Another prefetcher.
@@ -144,6 +194,27 @@ mod tests {
         let (slow, fast) = (spread(2.0, 2.0, 2.0), spread(1.0, 1.0, 1.0));
         assert_eq!(verdict(&slow, &fast, 1), "2.0 times faster with ahead, in the one run of each");
         assert_eq!(verdict(&fast, &slow, 1), "SLOWER with ahead: 2.00 times the cold time, in the one run of each");
+    }
+
+    /// Regression: of a file that another process had mapped, the verdict was "SLOWER", with a bound that was 35 times the cold time.
+    #[test]
+    fn runs_that_are_not_cold_have_no_verdict_and_no_bound() {
+        let kept = |cached| Kept { cached, unknown: 0 };
+        let state = |cached| ColdState::new("everything", &[kept(cached)], 1000);
+        let mapped = state(990);
+        assert_eq!(
+            mapped.verdict().unwrap(),
+            "no verdict: not cold, because other processes kept 99 % of the profile in memory"
+        );
+        assert!(!mapped.is_cold);
+        // The C library of a small program.
+        let beside = state(200);
+        assert!(beside.is_cold && beside.verdict().is_none());
+        assert!(ColdState::new("data", &[], 0).is_cold);
+        assert_eq!(ColdState::new("data", &[kept(2000)], 1000).kept_share, 1.0);
+        // Another process used the files beside one of three runs.
+        let once = ColdState::new("everything", &[kept(10), kept(990), kept(20)], 1000);
+        assert_eq!((once.kept_bytes, once.kept_share, once.is_cold), (990, 0.02, true));
     }
 
     #[test]

@@ -47,6 +47,8 @@ pub struct KeptContent {
     pub ranges: RangeSet,
     /// Whether these are all.
     pub all: bool,
+    /// Whether everything that could be compared is equal, and that is at least half.
+    pub is_equal: bool,
 }
 
 /// Compares the content of a file now with the recorded one. `now`: the digests of [`pieces`] now. `None`: the profile
@@ -71,11 +73,12 @@ pub fn compare_content(recorded: &File, now: &ContentCheck) -> Option<KeptConten
     let used: u64 = pieces.iter().map(length).sum();
     let same_layout = before.layout != 0 && before.layout == now.layout;
     // Pieces without a digest follow the others if these are at least half.
-    let all = compared * 2 >= used && (equal == compared || same_layout && equal * 2 >= compared);
+    let is_equal = compared * 2 >= used && equal == compared;
+    let all = is_equal || compared * 2 >= used && same_layout && equal * 2 >= compared;
     if all {
         pieces.into_iter().for_each(|piece| ranges.insert(piece));
     }
-    (compared > 0).then_some(KeptContent { all, ranges })
+    (compared > 0).then_some(KeptContent { ranges, all, is_equal })
 }
 
 fn length(range: &Range<u64>) -> u64 {

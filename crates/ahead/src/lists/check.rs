@@ -1,16 +1,18 @@
 //! Compares a profile with the files that are there now: which entries are missing, changed, no regular files, or there twice.
 //!
-//! Only handles without access are opened: nothing is read, and no device or FIFO is touched. Lookups and metadata are not compared. A
+//! Only handles without access are opened: nothing is read unless the content is to be compared, and no device or FIFO is touched. Lookups and metadata are not compared. A
 //! lookup may be recorded for its negative answer, and a device is found by its mount point when it is used.
 
 use super::Joined;
+use crate::content::{ContentReader, Examined, Replaced};
 use ahead_profile::{File, Profile};
-use ahead_sys::openat::Identity;
+use ahead_sys::openat::{self, Identity};
 use ahead_sys::root::Root;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::Duration;
 
 /// What is wrong with an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +25,8 @@ pub enum Problem {
     Unknown,
     /// The size or the modification time differs from the recorded one.
     Changed,
+    /// Another file is at the path, by its inode, with the recorded size and modification time. Only on file systems that keep inode numbers.
+    Replaced,
     /// An earlier entry has the same path.
     SamePath {
         /// The index of the first such entry.
@@ -47,6 +51,7 @@ impl Problem {
             Problem::NotRegular => "not_regular",
             Problem::Unknown => "unknown",
             Problem::Changed => "changed",
+            Problem::Replaced => "replaced",
             Problem::SamePath { .. } => "same_path",
             Problem::SameFile { .. } => "same_file",
         }
@@ -81,12 +86,42 @@ pub struct Checked {
     pub now: Vec<Option<Identity>>,
     /// Files without a name at the end of the recording: never prefetched, so never wrong.
     pub deleted: usize,
+    /// Changed and replaced files that have the recorded content: [`Checked::accept_same_content`].
+    pub accepted: BTreeMap<usize, Replaced>,
+}
+
+/// Maximum number of bytes and time of the content checks of one profile: a profile of a boot has 300 MiB.
+const MAX_READ_BYTES: u64 = 4 << 30;
+const MAX_READ_TIME: Duration = Duration::from_secs(60);
+
+/// A reader for the content checks of one profile.
+pub(super) fn content_reader(root: &Root) -> ContentReader {
+    ContentReader::new(root, MAX_READ_BYTES, MAX_READ_TIME)
 }
 
 impl Checked {
     /// The number of findings with this name.
     pub fn count(&self, name: &str) -> usize {
         self.findings.iter().filter(|finding| finding.problem.name() == name).count()
+    }
+
+    /// Reads the used parts of changed and replaced files, within limits. Those that have the recorded content are no problem any more. A file
+    /// whose content the profile does not know stays one.
+    pub fn accept_same_content(&mut self, profile: &Profile, root: &Root) {
+        let mut reader = content_reader(root);
+        let accepted = &mut self.accepted;
+        self.findings.retain(|finding| {
+            if !matches!(finding.problem, Problem::Changed | Problem::Replaced) {
+                return true;
+            }
+            match reader.examine_content(&profile.files[finding.file]) {
+                Examined::Replaced(replaced) if replaced.is_equal => {
+                    accepted.insert(finding.file, replaced);
+                    false
+                }
+                _ => true,
+            }
+        });
     }
 }
 
@@ -123,25 +158,44 @@ pub fn check(profile: &Profile, root: &Root, mut progress: impl FnMut(usize)) ->
     checked
 }
 
-fn compare(file: &File, root: &Root) -> (Option<Identity>, Option<Problem>) {
+/// Compares an entry with what is at its path below a root directory now: a regular file and the problem, except for duplicates.
+pub fn compare(file: &File, root: &Root) -> (Option<Identity>, Option<Problem>) {
     let handle = match root.handle(Path::new(OsStr::from_bytes(&file.path))) {
         Ok(handle) => handle,
-        // EPERM, EACCES. Every other error means that no file is there, or only behind a link.
-        Err(error) if matches!(error.raw_os_error(), Some(1 | 13)) => return (None, Some(Problem::Unknown)),
-        Err(_) => return (None, Some(Problem::Missing)),
+        Err(error) => return (None, Some(problem_of(&error))),
     };
     if !handle.is_regular_file() {
         return (None, Some(Problem::NotRegular));
     }
     let now = handle.identity();
-    let is_same = file.is_recorded(now.size_bytes, now.mtime_ns, now.inode);
-    (Some(now), (!is_same).then_some(Problem::Changed))
+    if !file.is_recorded(now.size_bytes, now.mtime_ns, now.inode) {
+        return (Some(now), Some(Problem::Changed));
+    }
+    let is_other = file.inode != 0 && file.inode != now.inode;
+    let is_replaced = is_other && handle.file_system_magic().is_ok_and(openat::has_lasting_inodes);
+    (Some(now), is_replaced.then_some(Problem::Replaced))
+}
+
+fn problem_of(error: &ahead_sys::Error) -> Problem {
+    // EPERM, EACCES. Every other error means that no file is there, or only behind a link.
+    match error.raw_os_error() {
+        Some(1 | 13) => Problem::Unknown,
+        _ => Problem::Missing,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::lists::fix::tests::{Tree, entry, extent};
+
+    #[test]
+    fn file_without_permission_is_unknown_and_not_missing() {
+        let with = |number| ahead_sys::Error::io("open", std::io::Error::from_raw_os_error(number));
+        for (number, problem) in [(13, Problem::Unknown), (1, Problem::Unknown), (2, Problem::Missing)] {
+            assert_eq!(problem_of(&with(number)), problem);
+        }
+    }
 
     fn problems(checked: &Checked) -> Vec<(usize, &'static str)> {
         checked.findings.iter().map(|finding| (finding.file, finding.problem.name())).collect()
@@ -172,6 +226,68 @@ mod tests {
         assert_eq!(checked.findings[4].problem.duplicate(), Some((0, 4096)));
         assert_eq!((checked.count("missing"), checked.count("unknown")), (2, 0));
         assert!(checked.now[2].is_some() && checked.now[4].is_none());
+    }
+
+    #[test]
+    fn symbolic_link_in_place_of_a_recorded_file_is_not_regular() {
+        let tree = Tree::new();
+        std::os::unix::fs::symlink("a", tree.home().join("file-link")).unwrap();
+        let problem =
+            |name: &str| compare(&File { path: tree.path(name), ..entry(&tree, "a", Vec::new()) }, &Root::default()).1;
+        assert_eq!(problem("a"), None);
+        assert_eq!(problem("file-link"), Some(Problem::NotRegular));
+        assert_eq!(problem("link/a"), Some(Problem::Missing));
+    }
+
+    /// Regression: another file with the size and the time of the recorded one passed the check.
+    #[test]
+    fn another_file_with_the_recorded_size_and_time_is_replaced() {
+        let tree = Tree::on_disk();
+        let files = vec![entry(&tree, "a", vec![extent(0, 4096)]), entry(&tree, "b", vec![extent(0, 4096)])];
+        let mut profile = Profile { files, ..Profile::default() };
+        crate::lists::add_content_checks(&mut profile, &Root::default());
+        assert!(profile.files.iter().all(|file| file.content.is_some()));
+        let replace = |name: &str, byte: u8, seconds: u64| {
+            let new = tree.home().join("new");
+            std::fs::write(&new, vec![byte; 16384]).unwrap();
+            let time = match seconds {
+                0 => std::fs::metadata(tree.home().join(name)).unwrap().modified().unwrap(),
+                seconds => std::time::UNIX_EPOCH + Duration::from_secs(seconds),
+            };
+            std::fs::File::options().write(true).open(&new).unwrap().set_modified(time).unwrap();
+            std::fs::rename(new, tree.home().join(name)).unwrap();
+        };
+        let checked = |profile: &Profile| check(profile, &Root::default(), |_| ());
+        let fixed = |checked: &Checked, by_content| {
+            crate::lists::fix(profile.clone(), checked, &Root::default(), by_content).0.files.len()
+        };
+        // Other content, and equal content under another time.
+        replace("a", 7, 0);
+        replace("b", 1, 5);
+        let mut found = checked(&profile);
+        assert_eq!(problems(&found), [(0, "replaced"), (1, "changed")]);
+        assert_eq!(fixed(&found, false), 1, "the content of a is another");
+        found.accept_same_content(&profile, &Root::default());
+        assert_eq!((problems(&found), found.accepted.len()), (vec![(0, "replaced")], 1));
+        assert_eq!(fixed(&found, true), 1);
+        // The same content in another file with the same time.
+        replace("a", 1, 0);
+        let mut found = checked(&profile);
+        assert_eq!(found.count("replaced"), 1);
+        found.accept_same_content(&profile, &Root::default());
+        assert_eq!((problems(&found), found.accepted.len()), (vec![], 2));
+        let accepted = crate::lists::fix(profile.clone(), &found, &Root::default(), true).0;
+        assert_eq!(checked(&accepted).findings, []);
+        assert!(accepted.files.iter().all(|file| file.content.is_some()));
+        // A profile without inodes, or without content checks.
+        let unnumbered = Profile { files: vec![File { inode: 0, ..profile.files[0].clone() }], ..Profile::default() };
+        assert_eq!(checked(&unnumbered).findings, []);
+        let unknown = Profile { files: vec![File { content: None, ..profile.files[0].clone() }], ..Profile::default() };
+        let mut found = checked(&unknown);
+        found.accept_same_content(&unknown, &Root::default());
+        assert_eq!(found.count("replaced"), 1);
+        let kept = crate::lists::fix(unknown.clone(), &found, &Root::default(), true);
+        assert_eq!((kept.0.files, kept.1.updated), (unknown.files, 0), "what cannot be compared stays");
     }
 
     #[test]

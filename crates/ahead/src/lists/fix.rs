@@ -2,22 +2,19 @@
 //!
 //! ```text
 //!     missing, not a regular file ──▶ removed
-//!     changed                     ──▶ new size and time, if its extents still lie within the file; else removed
+//!     changed, replaced           ──▶ new size, time and inode, if its extents still lie within the file; else removed
 //!       with a content check      ──▶ new size and time, with the extents whose content is still there; without any removed
 //!     same path, same file        ──▶ its extents join those of the first entry
+//!       same content, accepted    ──▶ new size, time and inode
 //!     unknown                     ──▶ kept: another user may be able to look at it
 //! ```
 
+use super::check::content_reader;
 use super::{Checked, Joined, Problem};
-use crate::content::{ContentReader, Examined};
+use crate::content::Examined;
 use ahead_profile::{Extent, File, Profile};
 use ahead_sys::root::Root;
 use std::collections::BTreeMap;
-use std::time::Duration;
-
-/// The content checks of one fix: a profile of a boot has 300 MiB.
-const MAX_READ_BYTES: u64 = 4 << 30;
-const MAX_READ_TIME: Duration = Duration::from_secs(60);
 
 /// What a fix has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,11 +29,18 @@ pub struct Fixed {
 
 /// Removes, updates and merges entries. Lookups, metadata and milestones stay.
 ///
-/// A changed file whose content the profile knows is read below `root`, within limits.
-pub fn fix(profile: Profile, checked: &Checked, root: &Root) -> (Profile, Fixed) {
+/// A changed or replaced file whose content the profile knows is read below `root`, within limits. `by_content`: one whose content it does not
+/// know stays as recorded, so that no prefetch takes it for the recorded file.
+pub fn fix(profile: Profile, checked: &Checked, root: &Root, by_content: bool) -> (Profile, Fixed) {
     let mut fixed = Fixed::default();
-    let mut reader = ContentReader::new(root, MAX_READ_BYTES, MAX_READ_TIME);
+    let mut reader = content_reader(root);
     let mut kept: Vec<Option<File>> = profile.files.into_iter().map(Some).collect();
+    for (file, replaced) in &checked.accepted {
+        let Some(file) = &mut kept[*file] else { continue };
+        replaced.apply(file);
+        reader.add_check(file);
+        fixed.updated += 1;
+    }
     // First every entry by itself, then duplicates: the first entry of a file may be the removed one.
     for finding in &checked.findings {
         let Some(file) = &mut kept[finding.file] else { continue };
@@ -45,25 +49,30 @@ pub fn fix(profile: Profile, checked: &Checked, root: &Root) -> (Profile, Fixed)
                 kept[finding.file] = None;
                 fixed.removed += 1;
             }
-            (Problem::Changed, Some(_)) if file.content.is_some() => match reader.examine(file) {
-                Examined::Replaced(replaced) => {
-                    replaced.apply(file);
-                    reader.add_check(file);
-                    fixed.updated += 1;
+            (Problem::Changed | Problem::Replaced, Some(_)) if file.content.is_some() => {
+                match reader.examine_content(file) {
+                    Examined::Replaced(replaced) => {
+                        replaced.apply(file);
+                        reader.add_check(file);
+                        fixed.updated += 1;
+                    }
+                    Examined::Stale | Examined::Missing => {
+                        kept[finding.file] = None;
+                        fixed.removed += 1;
+                    }
+                    Examined::Same | Examined::Unknown => {}
                 }
-                Examined::Stale | Examined::Missing => {
-                    kept[finding.file] = None;
-                    fixed.removed += 1;
-                }
-                Examined::Same | Examined::Unknown => {}
-            },
-            (Problem::Changed, Some(now)) if file.extents.iter().all(|extent| end(extent) <= now.size_bytes) => {
+            }
+            (Problem::Changed | Problem::Replaced, Some(_)) if by_content => {}
+            (Problem::Changed | Problem::Replaced, Some(now))
+                if file.extents.iter().all(|extent| end(extent) <= now.size_bytes) =>
+            {
                 (file.size_bytes, file.mtime_ns, file.inode) = (now.size_bytes, now.mtime_ns, now.inode);
                 // Their places on the disk are those of the former content.
                 file.extents.iter_mut().for_each(|extent| extent.physical_bytes = None);
                 fixed.updated += 1;
             }
-            (Problem::Changed, _) => {
+            (Problem::Changed | Problem::Replaced, _) => {
                 kept[finding.file] = None;
                 fixed.removed += 1;
             }
@@ -112,7 +121,15 @@ pub(super) mod tests {
 
     impl Tree {
         pub fn new() -> Tree {
-            let home = tempfile::tempdir().unwrap();
+            Tree::of(tempfile::tempdir().unwrap())
+        }
+
+        /// Not in /tmp, which may be in memory: there are no content checks.
+        pub fn on_disk() -> Tree {
+            Tree::of(tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap())
+        }
+
+        fn of(home: tempfile::TempDir) -> Tree {
             let base = fs::canonicalize(home.path()).unwrap();
             for name in ["a", "b", "changed"] {
                 fs::write(base.join(name), vec![1; 16384]).unwrap();
@@ -149,7 +166,7 @@ pub(super) mod tests {
         let recording = Recording { runs: 1, ..Recording::default() };
         let profile = Profile { recording, files, ..Profile::default() };
         let checked = check(&profile, &Root::default(), |_| ());
-        let (profile, fixed) = fix(profile, &checked, &Root::default());
+        let (profile, fixed) = fix(profile, &checked, &Root::default(), false);
         assert_eq!(check(&profile, &Root::default(), |_| ()).findings, [], "a fixed profile has no problem");
         ahead_profile::encode(&profile).expect("a fixed profile can be saved");
         (profile.files, fixed)

@@ -5,16 +5,19 @@
 //!     /usr/lib/libc.so.6:0-64K           bytes 0 to 65535: END is exclusive
 //!     /usr/lib/libc.so.6:1M-             from 1 MiB to the end
 //!     /srv/a:1-2:0-                      the whole file with the name a:1-2
+//!     /srv/a/:1-2                        bytes 1 to 2 of a, even if a file has the name a:1-2
 //!     # comment                          not in lists with NUL bytes
 //! ```
 //!
-//! Only the text decides: the last `:START-END` of a line is a range, never a part of the name. Whether a file of that name exists does
-//! not matter, so that a list has the same meaning on every machine. A name that ends like a range gets an explicit range.
+//! A file that exists wins: `/srv/a:1-2` is the file of this name if there is one, as in the output of `find -print0`, and else a range of
+//! `/srv/a`. The slash of a line that is always a range leads nowhere behind a regular file. What ends like a range and is none (`:8-8`) is an
+//! error with its line, because it is a mistake of who wrote the line; in lists with NUL bytes, which programs write, it is a name.
 
 use super::pattern::Pattern;
 use super::{List, ListError, WHOLE};
 use ahead_model::{RangeSet, quantity};
 use ahead_profile::{File, MAX_FILE_BYTES, Profile};
+use std::collections::HashSet;
 use std::ops::Range;
 
 /// How the entries of a list are written.
@@ -33,8 +36,16 @@ pub fn parse(bytes: &[u8], syntax: Syntax) -> Result<List, ListError> {
     let mut list = List::default();
     for (place, line) in entries(bytes, syntax.nul)? {
         let failed = |reason| ListError::new(place.to_text(), reason);
-        let (path, range) = if syntax.paths_only { (line, WHOLE) } else { split_range(line).map_err(failed)? };
-        list.add(path, range).map_err(failed)?;
+        let split = match split_range(line) {
+            _ if syntax.paths_only => (line, None),
+            Ok((b"", _)) | Err(_) if syntax.nul => (line, None),
+            split => split.map_err(failed)?,
+        };
+        match split {
+            (path, None) => list.add(path, WHOLE),
+            (path, Some(range)) => list.add_ranged(path, &line[path.len()..], range),
+        }
+        .map_err(failed)?;
     }
     Ok(list)
 }
@@ -55,7 +66,7 @@ pub fn parse_template(bytes: &[u8]) -> Result<Template, ListError> {
         let failed = |reason| ListError::new(place.to_text(), reason);
         let (pattern, range) = split_range(line).map_err(failed)?;
         let pattern = Pattern::parse(pattern).map_err(|reason| failed(reason.into()))?;
-        template.lines.push((place.number, pattern, range));
+        template.lines.push((place.number, pattern, range.unwrap_or(WHOLE)));
         if template.lines.len() > MAX_PATTERNS {
             return Err(failed(format!("more than {MAX_PATTERNS} patterns")));
         }
@@ -90,10 +101,10 @@ fn entries(bytes: &[u8], nul: bool) -> Result<impl Iterator<Item = (Place, &[u8]
     Ok(numbered.filter(move |(line, _)| counts(line)).map(move |(line, number)| (Place { number, nul }, line)))
 }
 
-/// Splits a range from the end of an entry.
-fn split_range(entry: &[u8]) -> Result<(&[u8], Range<u64>), String> {
-    let Some(colon) = entry.iter().rposition(|byte| *byte == b':') else { return Ok((entry, WHOLE)) };
-    let Some((start, end)) = as_range(&entry[colon + 1..]) else { return Ok((entry, WHOLE)) };
+/// Splits a range from the end of an entry, and the slash before it.
+fn split_range(entry: &[u8]) -> Result<(&[u8], Option<Range<u64>>), String> {
+    let Some(colon) = entry.iter().rposition(|byte| *byte == b':') else { return Ok((entry, None)) };
+    let Some((start, end)) = as_range(&entry[colon + 1..]) else { return Ok((entry, None)) };
     let start = quantity::parse_size(start)?;
     let end = if end.is_empty() { WHOLE.end } else { quantity::parse_size(end)? };
     if start >= end {
@@ -101,7 +112,9 @@ fn split_range(entry: &[u8]) -> Result<(&[u8], Range<u64>), String> {
             "the range {start}-{end} is empty, its end is exclusive; after a name that ends like a range write :0-"
         ));
     }
-    Ok((&entry[..colon], start..end))
+    let path = &entry[..colon];
+    let path = path.strip_suffix(b"/").filter(|path| !path.is_empty()).unwrap_or(path);
+    Ok((path, Some(start..end)))
 }
 
 /// `4K-1M` or `4K-` as its two sizes; `None`: it is a part of a name.
@@ -118,23 +131,31 @@ fn is_size(text: &str) -> bool {
 }
 
 /// Writes the used ranges of a profile as a plain list, by file, in order of first use. Deleted files are left out. A file of which
-/// everything was used has no range, so that the list stays right if it grows.
+/// everything was used has no range, so that the list stays right if it grows. `exists`: whether a file has this path; a range is then
+/// written so that it does not mean that file.
 ///
 /// Errors: a path has a line end, and the list has lines.
-pub fn write(profile: &Profile, nul: bool) -> Result<Vec<u8>, ListError> {
+pub fn write(profile: &Profile, nul: bool, exists: impl Fn(&[u8]) -> bool) -> Result<Vec<u8>, ListError> {
+    let names: HashSet<&[u8]> = profile.files.iter().map(|file| &file.path[..]).collect();
+    let add = |out: &mut Vec<u8>, file: &File, range: &str| {
+        let entry = [&file.path, range.as_bytes()].concat();
+        let slash = if names.contains(&entry[..]) || exists(&entry) { "/" } else { "" };
+        push(out, file, &format!("{slash}{range}"), nul)
+    };
     let mut out = Vec::new();
     for file in listed(profile) {
         let used: RangeSet =
             file.extents.iter().map(|extent| extent.offset_bytes..extent.offset_bytes + extent.length_bytes).collect();
         if used.gaps(&(0..file.size_bytes)).next().is_none() {
-            // A name that ends like a range would lose that part.
-            let explicit =
-                if matches!(split_range(&file.path), Ok((path, _)) if path == file.path) { "" } else { ":0-" };
-            push(&mut out, file, explicit, nul)?;
+            match split_range(&file.path) {
+                Ok((_, None)) => push(&mut out, file, "", nul)?,
+                // A name that ends like a range would lose that part.
+                _ => add(&mut out, file, ":0-")?,
+            }
             continue;
         }
         for range in used.iter() {
-            push(&mut out, file, &format!(":{}-{}", range.start, range.end), nul)?;
+            add(&mut out, file, &format!(":{}-{}", range.start, range.end))?;
         }
     }
     Ok(out)
@@ -177,7 +198,7 @@ mod tests {
 
     fn ranges(text: &str) -> Vec<(String, Vec<Range<u64>>)> {
         let list = parse(text.as_bytes(), Syntax::default()).unwrap();
-        let ranges = |listed: &super::super::Listed| listed.wanted.iter().cloned().collect();
+        let ranges = |listed: &super::super::Listed| listed.everything().iter().cloned().collect();
         list.files().iter().map(|file| (String::from_utf8(file.path.clone()).unwrap(), ranges(file))).collect()
     }
 
@@ -217,12 +238,32 @@ mod tests {
     }
 
     #[test]
+    fn entry_that_ends_like_a_range_may_be_a_name() {
+        let list = parse(b"/a:0-4K\0/b:8-8\0:1-2\0/c/:1-2\0", NUL).unwrap();
+        let listed: Vec<(&[u8], bool, usize)> =
+            list.files().iter().map(|file| (&file.path[..], file.wanted.is_empty(), file.ranged.len())).collect();
+        assert_eq!(listed, [(&b"/a"[..], true, 1), (b"/b:8-8", false, 0), (b":1-2", false, 0), (b"/c", true, 1)]);
+        assert_eq!(
+            (&list.files()[0].ranged[0].suffix[..], &list.files()[3].ranged[0].suffix[..]),
+            (&b":0-4K"[..], &b"/:1-2"[..])
+        );
+    }
+
+    #[test]
+    fn range_is_written_so_that_it_means_no_file() {
+        let files = vec![file("/a", 9000, &[0..4096]), file("/a:0-4096", 100, &[0..100]), file("/b", 9000, &[0..4096])];
+        let profile = Profile { files, ..Profile::default() };
+        let text = write(&profile, true, |path| path == b"/b:0-4096" || path == b"/a:0-4096:0-").unwrap();
+        assert_eq!(String::from_utf8(text).unwrap(), "/a/:0-4096\0/a:0-4096/:0-\0/b/:0-4096\0");
+    }
+
+    #[test]
     fn errors_have_the_number_of_the_line() {
         let lines = Syntax::default();
         assert!(error(b"/a\n# x\n/b:8-8\n", lines).starts_with("line 3: the range 8-8 is empty"));
         assert!(error(b"/a:9-8", lines).starts_with("line 1: the range 9-8 is empty"));
         assert!(error(b"/a\0/b\n", lines).starts_with("line 1: the path contains a NUL byte"));
-        assert!(error(b"/a\0:0-4K\0", NUL).starts_with("entry 2: there is no path"));
+        assert!(error(b"/a\n:0-4K\n", lines).starts_with("line 2: there is no path"));
         assert!(
             error(b"/a:0-99999999999999999999", lines).starts_with("line 1: \"99999999999999999999\" is not a size")
         );
@@ -251,14 +292,16 @@ mod tests {
             file("/opened", 100, &[]),
         ];
         let profile = Profile { files, ..Profile::default() };
-        let text = String::from_utf8(write(&profile, false).unwrap()).unwrap();
+        let text = String::from_utf8(write(&profile, false, |_| false).unwrap()).unwrap();
         assert_eq!(text, "/whole\n/part:0-4096\n/part:8192-9000\n/a:1-2:0-\n");
         assert_eq!(ranges(&text)[1], ("/part".into(), vec![0..4096, 8192..9000]));
         assert_eq!(ranges(&text)[2], ("/a:1-2".into(), vec![WHOLE]));
         assert_eq!(write_paths(&profile, true).unwrap(), b"/whole\0/part\0/a:1-2\0");
         let profile = Profile { files: vec![file("/a\nb", 1, &[0..1])], ..Profile::default() };
-        assert!(write(&profile, false).unwrap_err().to_string().starts_with("/a\\nb: the path has a line end"));
-        assert_eq!(write(&profile, true).unwrap(), b"/a\nb\0");
+        assert!(
+            write(&profile, false, |_| false).unwrap_err().to_string().starts_with("/a\\nb: the path has a line end")
+        );
+        assert_eq!(write(&profile, true, |_| false).unwrap(), b"/a\nb\0");
     }
 
     proptest! {
@@ -271,11 +314,18 @@ mod tests {
             let used = if whole { 0..8192 } else { 4096..8192 };
             let files = names.iter().map(|name| file(name, 8192, std::slice::from_ref(&used))).collect();
             let profile = Profile { files, ..Profile::default() };
-            let read = parse(&write(&profile, true).unwrap(), NUL).unwrap();
+            let read = parse(&write(&profile, true, |_| false).unwrap(), NUL).unwrap();
             let expected: RangeSet = [if whole { WHOLE } else { used }].into_iter().collect();
-            let expected: Vec<(&[u8], &RangeSet)> = names.iter().map(|name| (name.as_bytes(), &expected)).collect();
-            let found: Vec<(&[u8], &RangeSet)> = read.files().iter().map(|file| (&file.path[..], &file.wanted)).collect();
+            let expected: Vec<(&[u8], RangeSet)> = names.iter().map(|name| (name.as_bytes(), expected.clone())).collect();
+            let found: Vec<(&[u8], RangeSet)> = read.files().iter().map(|file| (&file.path[..], file.everything())).collect();
             prop_assert_eq!(found, expected);
+            // No entry of a range has the name of a file.
+            for listed in read.files() {
+                for ranged in &listed.ranged {
+                    let entry = [&listed.path[..], &ranged.suffix].concat();
+                    prop_assert!(!names.iter().any(|name| name.as_bytes() == entry));
+                }
+            }
         }
 
         #[test]

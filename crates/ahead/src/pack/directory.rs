@@ -7,7 +7,11 @@
 //! ```
 //!
 //! A donor without a record has no block of a file: a crash came before the record, or after the end. It is removed.
+//!
+//! Owner and mode prove nothing: the file system may come from a user's image or another machine. A record counts only if root has kept a copy
+//! of it on this machine ([`super::copies`]).
 
+use super::copies::{self, Copies};
 use crate::Result;
 use ahead_pack::{MAX_RECORD_BYTES, Record};
 use ahead_sys::directory::Directory;
@@ -35,6 +39,8 @@ pub struct PackDirectory {
     own: Directory,
     /// Holds the lock; also the descriptor to sync with.
     lock: File,
+    /// The number of the file system in the names of copies.
+    file_system: u64,
 }
 
 /// A relocation that is kept.
@@ -55,43 +61,60 @@ pub struct Kept {
     pub own: Vec<Pending>,
     /// The others, as text.
     pub others: Vec<String>,
+    /// Why the directories of other file systems are left alone.
+    pub unusable: Vec<String>,
 }
 
-/// Finds the relocations that are kept, and locks those of this profile. Directories of that name that are not root's are skipped: a user may
-/// own the root of a file system.
+/// Finds the relocations that are kept, and locks those of this profile. Only file systems of which root has a copy of a record are looked at:
+/// a user's mounted image is not touched, unless it is a copy of such a file system. One that cannot be used does not stop the others.
 ///
 /// # Errors
-/// A relocation of this profile is at work; its record cannot be read.
+/// A relocation of this profile is at work; the copies cannot be read.
 pub fn kept(profile: &Path) -> Result<Kept> {
     let mut seen = BTreeSet::new();
     let mut kept = Kept::default();
+    let Some(copies) = Copies::open()? else { return Ok(kept) };
     let roots = mounts::own()?.into_iter().filter(|mount| mount.fs_type == "ext4" && mount.root == b"/");
     for mount in roots.filter(|mount| seen.insert(mount.device)) {
         let mount_point = PathBuf::from(OsStr::from_bytes(&mount.mount_point));
         // Another file system may be mounted on it: then this one is not reachable here.
         let Ok(root) = Directory::open(&mount_point) else { continue };
-        if !root.has(OsStr::new(NAME)) || ahead_sys::openat::identity(&root)?.device != mount.device.key() {
+        if ahead_sys::openat::identity(&root)?.device != mount.device.key() {
             continue;
         }
-        let mut directory = match PackDirectory::open_in(root) {
-            Ok(directory) => directory,
+        let has_copy = number_of(&root).is_ok_and(|number| copies.of(number).is_ok_and(|names| !names.is_empty()));
+        if !has_copy || !root.has(OsStr::new(NAME)) {
+            continue;
+        }
+        let found = PackDirectory::open_in(root).and_then(|directory| {
+            let record = directory.record()?;
+            Ok((directory, record))
+        });
+        let (mut directory, record) = match found {
+            Ok(found) => found,
             Err(error) => {
-                tracing::warn!("{}: {error}", mount_point.display());
+                kept.unusable.push(format!("{}: {error}", mount_point.display()));
                 continue;
             }
         };
-        match directory.record()? {
+        match record {
             Some(record) if record.profile == profile.as_os_str().as_bytes() => {
                 directory.lock()?;
                 kept.own.push(Pending { directory, record, mount_point });
             }
             Some(record) => kept.others.push(description(&record, &mount_point)),
             // Unless a relocation is about to write it.
-            None if directory.lock().is_ok() && directory.record()?.is_none() => directory.remove(false)?,
+            None if directory.lock().is_ok() && directory.record()?.is_none() => directory.remove()?,
             None => {}
         }
     }
     Ok(kept)
+}
+
+/// The number of a file system for [`copies`]: ext4 derives it from the UUID.
+fn number_of(root: &Directory) -> Result<u64> {
+    let status = rustix::fs::fstatvfs(root).map_err(|error| Error::io("statfs", error))?;
+    Ok(status.f_fsid)
 }
 
 fn description(record: &Record, mount_point: &Path) -> String {
@@ -154,7 +177,8 @@ impl PackDirectory {
             );
         }
         let lock = File::open(own.descriptor_path()).map_err(|error| Error::io(format!("open {NAME}"), error))?;
-        Ok(PackDirectory { root, own, lock })
+        let file_system = number_of(&root)?;
+        Ok(PackDirectory { root, own, lock, file_system })
     }
 
     /// Excludes other relocations until it is dropped.
@@ -171,7 +195,7 @@ impl PackDirectory {
     /// The record; `None`: there is none.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// It cannot be read, or root has no copy of it.
     pub fn record(&self) -> Result<Option<Record>> {
         let what = format!("read {NAME}/{RECORD}");
         let failed = |error: io::Error| Error::io(what.clone(), error);
@@ -183,6 +207,12 @@ impl PackDirectory {
         file.take(MAX_RECORD_BYTES + 1).read_to_end(&mut text).map_err(failed)?;
         if text.len() as u64 > MAX_RECORD_BYTES {
             return Err(failed(io::Error::other("it is too long")).into());
+        }
+        let is_ours = Copies::open()?.map_or(Ok(false), |copies| copies.has(self.file_system, &text))?;
+        if !is_ours {
+            let why = "root has no copy of this record in /var/lib/ahead/pack, so it is not used: every file has its content, and the \
+                       directory can be removed";
+            return Err(failed(io::Error::other(why)).into());
         }
         Ok(Some(Record::decode(&text).map_err(|error| failed(io::Error::other(error)))?))
     }
@@ -202,9 +232,11 @@ impl PackDirectory {
     /// Too little room (`ENOSPC`): then it is removed.
     pub fn create_donor(&self, bytes: u64) -> std::result::Result<File, Error> {
         self.own.remove_file(OsStr::new(DONOR))?;
-        // Blocks of deleted files can be allocated after the next commit of the journal.
-        rustix::fs::syncfs(&self.lock).map_err(|error| Error::io("syncfs", error))?;
+        // Blocks of deleted files can be allocated when the journal has committed their deletion and run its callbacks, and a waiter may be woken
+        // before these. They have run when a later transaction is committed, that of the new file.
+        self.commit()?;
         let donor = self.own.create_file(OsStr::new(DONOR))?;
+        self.commit()?;
         match rustix::fs::fallocate(&donor, FallocateFlags::empty(), 0, bytes) {
             Ok(()) => Ok(donor),
             Err(error) => {
@@ -212,6 +244,11 @@ impl PackDirectory {
                 Err(Error::io("allocate the donor", error))
             }
         }
+    }
+
+    /// Waits until the journal has committed what has been done.
+    fn commit(&self) -> std::result::Result<(), Error> {
+        rustix::fs::syncfs(&self.lock).map_err(|error| Error::io("syncfs", error))
     }
 
     /// Opens the donor of a record.
@@ -237,6 +274,8 @@ impl PackDirectory {
         if text.len() as u64 > MAX_RECORD_BYTES {
             return Err(failed(io::Error::other("the profile has too many ranges")).into());
         }
+        // First: what is in the file system counts only with it.
+        copies::add(self.file_system, record, &text)?;
         self.own.remove_file(OsStr::new(NEW_RECORD))?;
         let mut file = self.own.create_file(OsStr::new(NEW_RECORD))?;
         file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
@@ -252,21 +291,28 @@ impl PackDirectory {
         rustix::fs::syncfs(&self.lock).map_err(|error| Error::io("syncfs", error).into())
     }
 
-    /// Removes record, donor and directory: in this order, because a donor without a record is known to have no block of a file, and a record
-    /// without a donor could not be undone. `durably`: returns when they are gone on the disk.
+    /// Removes record, donor, directory and the copy of the record, durably: in this order, because a donor without a record is known to have no
+    /// block of a file, and a record without a donor could not be undone.
     ///
     /// # Errors
     /// A file cannot be removed.
-    pub fn remove(&self, durably: bool) -> Result<()> {
+    pub fn end(&self, record: &Record) -> Result<()> {
         self.own.remove_file(OsStr::new(RECORD))?;
-        if durably {
-            // The next steps free blocks.
-            self.sync()?;
-        }
+        // The next steps free blocks.
+        self.sync()?;
+        self.remove()?;
+        self.sync()?;
+        copies::remove(self.file_system, record)
+    }
+
+    /// Removes a directory without a record.
+    ///
+    /// # Errors
+    /// A file cannot be removed.
+    pub fn remove(&self) -> Result<()> {
         self.own.remove_file(OsStr::new(NEW_RECORD))?;
         self.own.remove_file(OsStr::new(DONOR))?;
-        self.root.remove_directory(OsStr::new(NAME))?;
-        if durably { self.sync() } else { Ok(()) }
+        Ok(self.root.remove_directory(OsStr::new(NAME))?)
     }
 }
 

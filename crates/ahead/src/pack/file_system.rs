@@ -98,7 +98,7 @@ fn timing_of(profile: &Profile, device: u64, files: &[usize], descriptions: &Des
 impl FileSystem {
     fn refusal(&mut self, mount: &Mount, known: bool) -> Option<String> {
         if !self.timing.description().seeks() {
-            let remedy = "a description of the disk can be given with --device, or kept with `ahead probe --save`";
+            let remedy = "a description of the disk can be given with --device, or kept with `sudo ahead probe --save`";
             return Some(match known {
                 true => "its device does not seek (flash, or a network volume): places do not matter there".into(),
                 false => format!("nothing shows that its device is a rotating disk; {remedy}"),

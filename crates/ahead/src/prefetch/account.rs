@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!     used bytes of the profile
-//!       = issued - bridged  +  already resident  +  stale  +  failed  +  skipped, by reason
+//!       = issued - bridged  +  already resident  +  holes  +  stale  +  failed  +  skipped, by reason
 //! ```
 //!
 //! Whether a byte was used, late or wasted is seen from the program's side: `compare` adds that, where it can be observed. Its judgement
@@ -14,7 +14,7 @@
 
 use crate::prefetch::progress::ProgressSource;
 use ahead_model::DeviceDescription;
-use ahead_plan::{Choice, ChosenOrder, Source};
+use ahead_plan::Source;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -45,8 +45,8 @@ pub enum Reason {
     Deadline,
     /// The program had ended, or the caller stopped the prefetch.
     Cancelled,
-    /// No plan was expected to be faster than the program alone.
-    NoGain,
+    /// The recorded program waits for its disks for less than a prefetch costs.
+    NoWaits,
     /// The window follows the program, which was past them.
     Passed,
     /// The pages of the window were evicted before their use, again and again: memory does not hold what the program uses.
@@ -67,7 +67,7 @@ impl Reason {
             Reason::NotAnswering => "not answering",
             Reason::Deadline => "deadline",
             Reason::Cancelled => "cancelled",
-            Reason::NoGain => "no gain expected",
+            Reason::NoWaits => "costs more than its waits",
             Reason::Passed => "passed",
             Reason::Evicted => "evicted before use",
         }
@@ -86,7 +86,7 @@ impl Reason {
             Reason::NotAnswering => "not_answering",
             Reason::Deadline => "deadline",
             Reason::Cancelled => "cancelled",
-            Reason::NoGain => "no_gain",
+            Reason::NoWaits => "no_waits",
             Reason::Passed => "passed",
             Reason::Evicted => "evicted",
         }
@@ -175,19 +175,6 @@ pub struct UsedDevice {
     pub description_file: Option<String>,
     /// Why the description was discarded; `None`: it was used.
     pub discarded: Option<String>,
-    /// The plan that was chosen by simulation; `None`: the rule decided.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub plan: Option<ChosenPlan>,
-}
-
-/// A plan that was chosen by simulation, and what it was expected to take. The account has what it took.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ChosenPlan {
-    /// What was chosen and expected.
-    #[serde(flatten)]
-    pub choice: Choice,
-    /// The time of planning, microseconds.
-    pub planning_us: u64,
 }
 
 /// The source of a description.
@@ -229,7 +216,6 @@ impl UsedDevice {
             source,
             description_file: None,
             discarded: None,
-            plan: None,
         }
     }
 }
@@ -250,6 +236,9 @@ pub struct Account {
     pub large_folio_bytes: u64,
     /// Used bytes that were in the page cache already.
     pub already_resident_bytes: u64,
+    /// Used bytes in holes of their files: nothing is read for them.
+    #[serde(default)]
+    pub holes_bytes: u64,
     /// Used bytes whose residency this process may not query. They are issued; the kernel skips resident pages.
     pub residency_unknown_bytes: u64,
     /// Paths looked up for their metadata.
@@ -276,8 +265,7 @@ pub struct Account {
     pub submitted_us: u64,
     /// When all pages had arrived; `None`: the prefetch did not wait for that, or not to the end.
     pub arrived_us: Option<u64>,
-    /// When the program had ended, since the start of `ahead run`, beside the expected times of the plans. `None`: no program was started, or the
-    /// account was written before its end.
+    /// When the program had ended, since the start of `ahead run`. `None`: no program was started, or the account was written before its end.
     #[serde(default)]
     pub program_us: Option<u64>,
     /// The window that followed the program; `None`: everything was fetched at once.
@@ -319,27 +307,10 @@ impl Account {
         skipped.bytes = skipped.bytes.saturating_add(bytes);
     }
 
-    /// Notes the plan of a device.
-    pub fn chose(&mut self, device: usize, choice: Choice, planning_us: u64) {
-        let Some(used) = self.devices.get_mut(device) else { return };
-        match choice.order {
-            ChosenOrder::ByPosition => used.order = Order::ByPosition,
-            ChosenOrder::ByUse => used.order = Order::ByFirstUse,
-            ChosenOrder::Rule | ChosenOrder::Nothing => {}
-        }
-        used.plan = (choice.candidates > 0).then_some(ChosenPlan { choice, planning_us });
-    }
-
-    /// When the program was expected to end, seconds since the beginning of the prefetch: that of the device that takes longest. `None`: nothing
-    /// was simulated.
-    pub fn expected_s(&self) -> Option<f64> {
-        let expected = self.devices.iter().filter_map(|used| Some(used.plan?.choice.expected_us));
-        expected.max().map(|us| us as f64 / 1e6)
-    }
-
-    /// Counts files of a list that are not in the profile.
-    pub fn add_skipped(&mut self, files: BTreeMap<Reason, Skipped>) {
-        for (reason, left_out) in files {
+    /// Counts what of a list is not in its profile.
+    pub fn add_left_out(&mut self, left_out: BTreeMap<Reason, Skipped>, holes_bytes: u64) {
+        self.holes_bytes += holes_bytes;
+        for (reason, left_out) in left_out {
             let skipped = self.skipped.entry(reason).or_default();
             skipped.spans += left_out.spans;
             skipped.bytes = skipped.bytes.saturating_add(left_out.bytes);
@@ -357,7 +328,7 @@ impl Account {
         let skipped = self.skipped.values().fold(0u64, |sum, skipped| sum.saturating_add(skipped.bytes));
         let refetched = self.window.as_ref().map_or(0, |window| window.refetched_bytes);
         let fetched = self.issued_bytes - self.bridged_bytes - refetched + self.already_resident_bytes;
-        skipped.saturating_add(fetched + self.stale_bytes + self.failed_bytes)
+        skipped.saturating_add(fetched + self.holes_bytes + self.stale_bytes + self.failed_bytes)
     }
 }
 
@@ -378,7 +349,7 @@ mod tests {
             Reason::NotAnswering,
             Reason::Deadline,
             Reason::Cancelled,
-            Reason::NoGain,
+            Reason::NoWaits,
             Reason::Passed,
             Reason::Evicted,
         ];

@@ -2,10 +2,11 @@
 
 use crate::prefetch::Options;
 use crate::prefetch::account::{DescriptionSource, Order, UsedDevice};
+use ahead_model::mounts::{Mount, covering};
 use ahead_model::{DeviceDescription, DeviceNumber, sorting};
 use ahead_plan::current_devices::current_device_numbers;
 use ahead_plan::{Piece, Source, from_recording};
-use ahead_profile::Profile;
+use ahead_profile::{Lookup, Profile};
 use ahead_sys::{block, mounts};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -30,7 +31,7 @@ pub struct Device {
     pub metadata: Vec<usize>,
     /// Indices into `profile.files`.
     pub files: Vec<usize>,
-    /// Indices into `profile.lookups`.
+    /// Indices into `profile.lookups`: without names that did not exist on a file system whose server may take minutes to answer so.
     pub lookups: Vec<usize>,
     /// Its part of the budget, bytes.
     pub budget_bytes: u64,
@@ -92,8 +93,10 @@ pub struct Devices {
 impl Devices {
     /// The devices of a profile and its pieces. Opens no file.
     pub fn new(profile: &Profile, pieces: Vec<Piece>, options: &Options, mut budget_bytes: u64) -> Devices {
+        let mounts = mounts::own().unwrap_or_default();
+        let lookups = needed_lookups(profile, &mounts, |path| options.root.outer(path));
         let numbers = pieces.iter().map(|piece| number_of(profile, piece.source));
-        let numbers = numbers.chain(profile.lookups.iter().map(|lookup| lookup.device));
+        let numbers = numbers.chain(lookups.iter().map(|index| profile.lookups[*index].device));
         let mut by_number: BTreeMap<u64, usize> = sorting::map_of(numbers.map(|number| (number, 0)));
         for (index, known) in by_number.values_mut().enumerate() {
             *known = index;
@@ -120,14 +123,12 @@ impl Devices {
         };
         profile.metadata.iter().enumerate().for_each(|(index, m)| list(m.device, index, |device| &mut device.metadata));
         profile.files.iter().enumerate().for_each(|(index, f)| list(f.device, index, |device| &mut device.files));
-        profile.lookups.iter().enumerate().for_each(|(index, l)| list(l.device, index, |device| &mut device.lookups));
+        lookups.iter().for_each(|index| list(profile.lookups[*index].device, *index, |device| &mut device.lookups));
         for piece in pieces {
             let device = &mut all[by_number[&number_of(profile, piece.source)]];
             device.pieces.get_mut().unwrap_or_else(PoisonError::into_inner).push(piece);
         }
-        let today = mounts::own()
-            .map(|mounts| current_device_numbers(profile, &options.root.outer(b""), &mounts))
-            .unwrap_or_default();
+        let today = current_device_numbers(profile, &options.root.outer(b""), &mounts);
         let mut known = BTreeMap::new();
         for (number, index) in &by_number {
             let device = &mut all[*index];
@@ -178,6 +179,21 @@ impl Devices {
     }
 }
 
+/// The lookups to repeat, as indices into `profile.lookups`. A name that did not exist saves at most one read of a directory. Where a server,
+/// another process or an automounter answers for it, each may take minutes, and they are left out. `outer`: a path of the profile as this
+/// process sees it.
+fn needed_lookups(profile: &Profile, mounts: &[Mount], outer: impl Fn(&[u8]) -> Vec<u8>) -> Vec<usize> {
+    let all = || 0..profile.lookups.len();
+    if !mounts.iter().any(Mount::is_answered_by_others) {
+        return all().collect();
+    }
+    let is_needed = |lookup: &Lookup| {
+        let at = || covering(mounts, &outer(&lookup.path));
+        lookup.inode != 0 || !at().is_some_and(|index| mounts[index].is_answered_by_others())
+    };
+    all().filter(|index| is_needed(&profile.lookups[*index])).collect()
+}
+
 /// The recorded number of a source's device.
 pub fn number_of(profile: &Profile, source: Source) -> u64 {
     match source {
@@ -190,4 +206,36 @@ pub fn number_of(profile: &Profile, source: Source) -> u64 {
 fn rotates(device: DeviceNumber) -> Option<bool> {
     let setting = block::disk_setting(device, "rotational")?;
     Some(setting == "1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ahead_model::mounts;
+
+    /// Regression: names that did not exist were looked up again below automounters and on servers, and each waited for the answer.
+    #[test]
+    fn missing_names_are_looked_up_on_local_file_systems_only() {
+        let table = b"1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 0:50 / /net rw - autofs auto rw\n3 1 0:51 / /srv rw - nfs4 s:/x rw\n\
+            4 3 8:2 / /srv/local rw - xfs /dev/sdb1 rw\n5 1 0:52 / /home/me/remote rw - fuse.sshfs me@s: rw\n";
+        let mounts = mounts::parse(table).unwrap();
+        let lookup = |(path, inode): &(&str, u64)| Lookup {
+            path: path.as_bytes().to_vec().into(),
+            inode: *inode,
+            ..Lookup::default()
+        };
+        let names = [
+            ("/usr/x", 0),
+            ("/net/host/x", 0),
+            ("/srv/x", 0),
+            ("/srv/local/x", 0),
+            ("/home/me/remote/x", 0),
+            ("/srv/y", 7),
+        ];
+        let profile = Profile { lookups: names.iter().map(lookup).collect(), ..Profile::default() };
+        assert_eq!(needed_lookups(&profile, &mounts, <[u8]>::to_vec), [0, 3, 5]);
+        let below = |path: &[u8]| [b"/net", path].concat();
+        assert_eq!(needed_lookups(&profile, &mounts, below), [5]);
+        assert_eq!(needed_lookups(&profile, &mounts[..1], <[u8]>::to_vec), [0, 1, 2, 3, 4, 5]);
+    }
 }

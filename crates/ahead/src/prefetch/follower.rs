@@ -491,7 +491,7 @@ mod tests {
     fn profile_that_memory_holds_needs_no_window_unless_one_is_requested() {
         assert!(follower(&shared(WindowSize::Auto)).is_none() && follower(&shared(WindowSize::Whole)).is_none());
         assert!(follower(&shared(WindowSize::Bytes(4096))).is_some());
-        // 16 MiB: all of it fits into the requested window, so that the plan is chosen by simulation.
+        // 16 MiB: all of it fits into the requested window, so that all of it is fetched at once.
         assert!(follower(&shared(WindowSize::Bytes(16 << 20))).is_none());
     }
 

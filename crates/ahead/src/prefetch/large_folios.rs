@@ -164,14 +164,7 @@ mod tests {
         let file = File { fs_type: fs_type.into(), size_bytes: 64 * MIB, ..File::default() };
         let profile = Profile { files: vec![file], ..Profile::default() };
         let range = 0..64 * MIB;
-        let piece = Piece {
-            source: Source::File(0),
-            range,
-            late: false,
-            first_use_us: 0,
-            physical_bytes: None,
-            warm_use: None,
-        };
+        let piece = Piece { source: Source::File(0), range, late: false, first_use_us: 0, physical_bytes: None };
         let (folios, cut) = LargeFolios::cut(&profile, options, (description, Some(NUMBER)), workers, vec![piece]);
         assert_eq!(cut.iter().map(Piece::bytes).sum::<u64>(), 64 * MIB);
         folios.map_or(0, |folios| {

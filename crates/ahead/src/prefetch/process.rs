@@ -12,15 +12,16 @@
 use super::ranges::{Resolved, resolve};
 use super::reserve_descriptors;
 use super::shared::as_us;
-use super::{Account, HeadStart, NOT_ANSWERING, Options, Program, Reason, Replay, Running, Skipped, Stopper};
+use super::{Account, HeadStart, NOT_ANSWERING, Options, Program, Reason, Replay, Running, Stopper};
 use crate::device_store::Descriptions;
 use crate::lists::List;
 use crate::notify::Notify;
+use crate::store::note::{self, Verdict};
 use crate::{Error, Result, output, store};
+use ahead_plan::worth::worth;
 use ahead_process::{CancelToken, ResultPipe, Signals, Worker};
 use ahead_profile::Profile;
 use ahead_sys::root::Root;
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -211,15 +212,52 @@ fn prefetch(request: &Request, results: &mut ResultPipe, cancelled: CancelToken,
     };
     // Before the message that the profile is loaded: after that, the caller waits only for devices of the profile.
     let descriptions = find_descriptions(request, &loaded, &root, notify)?;
+    if let Some(account) = not_worth_it(request, &loaded) {
+        let _ = results.write_all(&[LOADED, STARTED]);
+        return hand_over(request, results, &account);
+    }
     // A failed write means that the caller has ended, which cancels the work.
     let _ = results.write_all(&[LOADED]);
     let options = Options { descriptions, root, ..request.options.clone() };
+    let used_bytes = loaded.data_bytes();
     let prefetcher = Replay::new(loaded).options(options);
     prefetcher.reserve_descriptors();
     let running = prefetcher.start()?;
     let stopping = Stopping::when(cancelled, request.options.program.clone());
     stopping.applies_to(running.stopper());
-    finish(request, running, &stopping, results, BTreeMap::new(), notify)
+    let account = finish(request, running, &stopping, results, Resolved::default(), notify)?;
+    if account.stale_bytes > used_bytes / 2 {
+        request.leave_note(Verdict::Stale { stale_bytes: account.stale_bytes, used_bytes });
+    }
+    Ok(())
+}
+
+/// The account where the program waits for less than a prefetch costs: nothing is prefetched, and the next start finds a note.
+fn not_worth_it(request: &Request, profile: &Profile) -> Option<Account> {
+    let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
+    let worth = request.starts_a_program().then(|| worth(profile, processors))??;
+    if worth.is_gain() {
+        return None;
+    }
+    let (waits_us, cost_us) = (worth.waits_us as u64, worth.cost_us as u64);
+    request.leave_note(Verdict::NoWaits { waits_us, cost_us });
+    let mut account = Account::default();
+    account.skip(Reason::NoWaits, profile.data_bytes());
+    Some(account)
+}
+
+impl Request {
+    /// Whether a program waits for the prefetch (`ahead run`).
+    fn starts_a_program(&self) -> bool {
+        self.options.program.is_some() && self.options.head_start != HeadStart::None
+    }
+
+    /// Leaves a note for the next start. Only the store has notes: a profile that the user names may lie anywhere.
+    fn leave_note(&self, verdict: Verdict) {
+        if let ProfileFile::OfCommand(command) = &self.profile {
+            note::write(&store::profile_path_for(command, None), Some(verdict));
+        }
+    }
 }
 
 /// Looks up the files of a list, and prefetches those that are there.
@@ -236,32 +274,34 @@ fn prefetch_list(
     let _ = results.write_all(&[LOADED]);
     let stopping = Stopping::when(cancelled, request.options.program.clone());
     let options = Options { root: root.clone(), ..request.options.clone() };
-    let Resolved { profile, left_out } = resolve(list, &options, || stopping.has_begun())?;
-    let descriptions = find_descriptions(request, &profile, root, notify)?;
-    let running = Replay::new(profile).options(Options { descriptions, ..options }).start()?;
+    let mut resolved = resolve(list, &options, || stopping.has_begun())?;
+    resolved.left_out_lines().iter().for_each(|line| notify(line));
+    let descriptions = find_descriptions(request, &resolved.profile, root, notify)?;
+    let running =
+        Replay::new(std::mem::take(&mut resolved.profile)).options(Options { descriptions, ..options }).start()?;
     stopping.applies_to(running.stopper());
-    finish(request, running, &stopping, results, left_out, notify)
+    finish(request, running, &stopping, results, resolved, notify).map(drop)
 }
 
-/// Waits for the end, and hands the account over. `left_out`: files of a list that are not in the profile.
+/// Waits for the end, hands the account over, and returns it. `resolved`: what of a list is not in the profile.
 fn finish(
     request: &Request,
     running: Running,
     stopping: &Stopping,
     results: &mut ResultPipe,
-    left_out: BTreeMap<Reason, Skipped>,
+    resolved: Resolved,
     notify: Notify<'_>,
-) -> Result<()> {
+) -> Result<Account> {
     if request.options.head_start != HeadStart::None {
         running.hold();
     }
     let _ = results.write_all(&[STARTED]);
     let mut account = running.finish();
-    account.add_skipped(left_out);
+    account.add_left_out(resolved.left_out, resolved.holes_bytes);
     // The program does not need the account: an error is not fatal.
     if let Err(error) = hand_over(request, results, &account) {
         notify(&format!("the account is not kept: {error}"));
-        return Ok(());
+        return Ok(account);
     }
     // The account that was sent gets the time of the program's end from the receiver.
     if let (Some(file), Some(_), Some(since)) = (&request.account_file, &request.options.program, request.options.since)
@@ -272,7 +312,7 @@ fn finish(
             notify(&format!("the account is without the time of the program: {error}"));
         }
     }
-    Ok(())
+    Ok(account)
 }
 
 fn find_descriptions(request: &Request, profile: &Profile, root: &Root, notify: Notify<'_>) -> Result<Descriptions> {

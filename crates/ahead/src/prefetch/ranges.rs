@@ -1,7 +1,7 @@
 //! Profiles of files that a caller names: byte ranges, or a list.
 //!
 //! ```text
-//!     List ──┬─ thread 1: find ▸ regular? page cache? ▸ size, time, places on the disk ─┐
+//!     List ──┬─ thread 1: find ▸ regular? page cache? ▸ size, time, data, places on disk ┐
 //!            ├─ thread 2                                                               ├──▶ Profile, in the order of the list
 //!            └─ …        waits for a file system without an answer: given up           ┘    left out: missing, refused, …
 //! ```
@@ -9,7 +9,7 @@
 //! The names are looked up in several threads, because each lookup may wait for a disk. They may lead through symbolic links: the
 //! profile has the path of the file itself.
 
-use crate::lists::{Joined, List};
+use crate::lists::{Joined, List, Listed, Ranged, WHOLE};
 use crate::prefetch::account::{Reason, Skipped};
 use crate::prefetch::pool::NOT_ANSWERING;
 use crate::prefetch::{Options, Priority};
@@ -19,12 +19,13 @@ use ahead_model::{Mount, RangeSet, sorting};
 use ahead_profile::{Extent, File, PathBytes, Profile, Recording};
 use ahead_sys::openat::Handle;
 use ahead_sys::root::Root;
-use ahead_sys::{fiemap, machine, mounts, openat, priority};
+use ahead_sys::{fiemap, machine, mounts, openat, priority, sparse};
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -48,7 +49,7 @@ pub fn to_profile(ranges: impl IntoIterator<Item = (PathBuf, Range<u64>)>) -> Re
     for (path, (order, wanted)) in by_path {
         let file = file_of(&root, &table, &path, &wanted)
             .map_err(|unusable| Error::Failed(format!("cannot prefetch {}: {}", path.display(), unusable.why)))?;
-        files.push((order, file));
+        files.push((order, file.file));
     }
     sorting::sort_by_key(&mut files, |(order, _)| *order);
     Ok(of_files(files.into_iter().map(|(_, file)| file)))
@@ -61,6 +62,35 @@ pub struct Resolved {
     pub profile: Profile,
     /// Files that are not in the profile, by reason; their listed bytes, without those to an unknown end.
     pub left_out: BTreeMap<Reason, Skipped>,
+    /// The first files that are not in the profile, by reason: at most [`MAX_NAMED`] for each.
+    pub named: BTreeMap<Reason, Vec<PathBytes>>,
+    /// Listed bytes in holes of the files, which are not in the profile either.
+    pub holes_bytes: u64,
+}
+
+/// Maximum number of left out files whose names are kept, by reason: a message of a screen.
+pub const MAX_NAMED: usize = 20;
+
+impl Resolved {
+    /// What is left out, as a line for each reason: `left out: 3 files, missing: /a, /b, /c`.
+    pub fn left_out_lines(&self) -> Vec<String> {
+        let line = |(reason, skipped): (&Reason, &Skipped)| {
+            let named = self.named.get(reason).map(Vec::as_slice).unwrap_or_default();
+            let names: Vec<String> = named.iter().map(|name| shown(name)).collect();
+            let files = if skipped.spans == 1 { "file" } else { "files" };
+            let more = match skipped.spans.saturating_sub(named.len() as u64) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            format!("left out: {} {files}, {}: {}{more}", skipped.spans, reason.name(), names.join(", "))
+        };
+        self.left_out.iter().map(line).collect()
+    }
+}
+
+/// A path as text: bytes that are not UTF-8 as `\xff`.
+fn shown(path: &[u8]) -> String {
+    path.utf8_chunks().map(|chunk| format!("{}{}", chunk.valid(), chunk.invalid().escape_ascii())).collect()
 }
 
 /// Makes a profile of a list: with the root directory, priority, time limit and threads of these options. A file system that does not
@@ -89,7 +119,8 @@ pub fn resolve(list: List, options: &Options, mut cancelled: impl FnMut() -> boo
     }
     let answers = Answers { next: 0, left: count, files: vec![None; count] };
     let (table, answers) = (mounts::own()?, Mutex::new(answers));
-    let lookup = Arc::new(Lookup { list, root: options.root.clone(), table, answers, answered: Condvar::new() });
+    let (root, lookups, answered) = (options.root.clone(), AtomicU64::new(0), Condvar::new());
+    let lookup = Arc::new(Lookup { list, root, table, answers, lookups, answered });
     // The caller's thread waits for the others.
     let most = options.threads.map_or(THREADS, |threads| threads.saturating_sub(1).clamp(1, THREADS));
     let start = |_| {
@@ -119,34 +150,68 @@ pub fn resolve(list: List, options: &Options, mut cancelled: impl FnMut() -> boo
 
 /// The files whose lookup has an answer, each once, and the reasons of the others.
 fn collect(list: &List, answers: Vec<Option<Answer>>, unanswered: Reason) -> Resolved {
-    let mut left_out: BTreeMap<Reason, Skipped> = BTreeMap::new();
-    let (mut files, mut by_path): (Vec<File>, HashMap<PathBytes, usize>) = Default::default();
-    let mut joined: BTreeMap<usize, Joined> = BTreeMap::new();
+    let mut resolved = Resolved::default();
+    let mut files = Files::default();
     for (listed, answer) in list.files().iter().zip(answers) {
-        match answer.unwrap_or(Err(unanswered)) {
-            Ok(file) => match by_path.get(&file.path) {
-                // Two names of one file, as with a symbolic link.
-                Some(index) => {
-                    let first = || Joined::new(&files[*index].extents);
-                    joined.entry(*index).or_insert_with(first).add(&file.extents);
+        let none = || vec![Outcome { name: None, bytes: known_bytes(&listed.everything()), result: Err(unanswered) }];
+        for Outcome { name, bytes, result } in answer.unwrap_or_else(none) {
+            match result {
+                Ok(found) => files.add(found),
+                Err(reason) => {
+                    let skipped = resolved.left_out.entry(reason).or_default();
+                    skipped.spans += 1;
+                    skipped.bytes = skipped.bytes.saturating_add(bytes);
+                    let named = resolved.named.entry(reason).or_default();
+                    if named.len() < MAX_NAMED {
+                        named.push(name.unwrap_or_else(|| listed.path.clone()));
+                    }
                 }
-                None => {
-                    by_path.insert(file.path.clone(), files.len());
-                    files.push(file);
-                }
-            },
-            Err(reason) => {
-                let skipped = left_out.entry(reason).or_default();
-                skipped.spans += 1;
-                let known = listed.wanted.iter().filter(|range| range.end != u64::MAX);
-                skipped.bytes = known.fold(skipped.bytes, |sum, range| sum.saturating_add(range.end - range.start));
             }
         }
     }
-    for (index, joined) in joined {
-        joined.complete(&mut files[index], 1);
+    resolved.holes_bytes = files.holes.values().map(RangeSet::count).sum();
+    resolved.profile = of_files(files.complete());
+    resolved
+}
+
+/// The listed bytes of ranges with an end.
+fn known_bytes(wanted: &RangeSet) -> u64 {
+    let known = wanted.iter().filter(|range| range.end != u64::MAX);
+    known.fold(0, |sum, range| sum.saturating_add(range.end - range.start))
+}
+
+/// Found files, each once: two names may lead to one file, as with a symbolic link.
+#[derive(Default)]
+struct Files {
+    files: Vec<File>,
+    by_path: HashMap<PathBytes, usize>,
+    joined: BTreeMap<usize, Joined>,
+    holes: HashMap<usize, RangeSet>,
+}
+
+impl Files {
+    fn add(&mut self, found: Found) {
+        let Found { file, holes } = found;
+        let index = *self.by_path.entry(file.path.clone()).or_insert(self.files.len());
+        if !holes.is_empty() {
+            let all = self.holes.entry(index).or_default();
+            holes.iter().for_each(|hole| all.insert(hole.clone()));
+        }
+        match self.files.get(index) {
+            Some(first) => {
+                let first = || Joined::new(&first.extents);
+                self.joined.entry(index).or_insert_with(first).add(&file.extents);
+            }
+            None => self.files.push(file),
+        }
     }
-    Resolved { profile: of_files(files), left_out }
+
+    fn complete(mut self) -> Vec<File> {
+        for (index, joined) in self.joined {
+            joined.complete(&mut self.files[index], 1);
+        }
+        self.files
+    }
 }
 
 fn of_files(files: impl IntoIterator<Item = File>) -> Profile {
@@ -160,12 +225,34 @@ struct Lookup {
     root: Root,
     table: Vec<Mount>,
     answers: Mutex<Answers>,
+    /// Lookups of whole entries so far: a listed file may have many.
+    lookups: AtomicU64,
     /// The last answer has arrived.
     answered: Condvar,
 }
 
-/// A file as it is now, or why it cannot be prefetched.
-type Answer = std::result::Result<File, Reason>;
+/// What became of a listed file, and of the files that have the names of its whole entries.
+type Answer = Vec<Outcome>;
+
+/// What became of a file.
+#[derive(Clone, Debug)]
+struct Outcome {
+    /// Its name as listed; `None`: the listed path.
+    name: Option<PathBytes>,
+    /// Listed bytes, without those to an unknown end.
+    bytes: u64,
+    /// The file as it is now, or why it cannot be prefetched.
+    result: std::result::Result<Found, Reason>,
+}
+
+/// A file as it is now.
+#[derive(Clone, Debug)]
+struct Found {
+    /// Its entry, with the data of the wanted ranges.
+    file: File,
+    /// The wanted ranges that are holes.
+    holes: RangeSet,
+}
 
 /// The answers so far.
 struct Answers {
@@ -186,13 +273,14 @@ impl Lookup {
     /// Waits until all files have an answer. Otherwise returns why the remaining files have none.
     fn wait(&self, mut stopped: impl FnMut() -> Option<Reason>) -> Option<Reason> {
         let mut answers = self.lock();
-        let (mut last, mut left) = (Instant::now(), answers.left);
+        let (mut last, mut left, mut lookups) = (Instant::now(), answers.left, 0);
         while answers.left > 0 {
             if let Some(reason) = stopped() {
                 return Some(reason);
             }
-            if answers.left < left {
-                (last, left) = (Instant::now(), answers.left);
+            let now = self.lookups.load(Ordering::Relaxed);
+            if answers.left < left || now != lookups {
+                (last, left, lookups) = (Instant::now(), answers.left, now);
             } else if last.elapsed() > NOT_ANSWERING {
                 return Some(Reason::NotAnswering);
             }
@@ -200,6 +288,28 @@ impl Lookup {
             answers = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         None
+    }
+
+    /// Looks up a listed file, and first the names of its whole entries.
+    fn answer(&self, listed: &Listed) -> Answer {
+        let (mut wanted, mut found) = (listed.wanted.clone(), Vec::new());
+        for Ranged { suffix, range } in &listed.ranged {
+            let name = [&listed.path[..], suffix].concat();
+            self.lookups.fetch_add(1, Ordering::Relaxed);
+            match self.root.find(Path::new(OsStr::from_bytes(&name))) {
+                Ok(_) => found.push(self.outcome(&name, Some(name.clone()), &[WHOLE].into_iter().collect())),
+                Err(_) => wanted.insert(range.clone()),
+            }
+        }
+        if found.is_empty() || !wanted.is_empty() {
+            found.insert(0, self.outcome(&listed.path, None, &wanted));
+        }
+        found
+    }
+
+    fn outcome(&self, path: &[u8], name: Option<PathBytes>, wanted: &RangeSet) -> Outcome {
+        let result = file_of(&self.root, &self.table, Path::new(OsStr::from_bytes(path)), wanted);
+        Outcome { name, bytes: known_bytes(wanted), result: result.map_err(|unusable| unusable.reason) }
     }
 
     fn work(&self) {
@@ -210,12 +320,11 @@ impl Lookup {
                 answers.next - 1
             };
             let Some(listed) = self.list.files().get(index) else { return };
-            let path = Path::new(OsStr::from_bytes(&listed.path));
-            let file = file_of(&self.root, &self.table, path, &listed.wanted).map_err(|unusable| unusable.reason);
+            let answer = self.answer(listed);
             let mut answers = self.lock();
             // After the end there is no place for it.
             let Some(place) = answers.files.get_mut(index) else { return };
-            *place = Some(file);
+            *place = Some(answer);
             answers.left -= 1;
             if answers.left == 0 {
                 self.answered.notify_all();
@@ -251,12 +360,12 @@ impl From<ahead_sys::Error> for Unusable {
     }
 }
 
-/// The entry of a file as it is now, with these ranges as whole pages. `None`: it cannot be prefetched.
+/// The entry of a file as it is now, with the data of these ranges as whole pages. `None`: it cannot be prefetched.
 pub(crate) fn file_as_it_is(root: &Root, table: &[Mount], path: &[u8], wanted: &RangeSet) -> Option<File> {
-    file_of(root, table, Path::new(OsStr::from_bytes(path)), wanted).ok()
+    file_of(root, table, Path::new(OsStr::from_bytes(path)), wanted).ok().map(|found| found.file)
 }
 
-fn file_of(root: &Root, table: &[Mount], path: &Path, wanted: &RangeSet) -> std::result::Result<File, Unusable> {
+fn file_of(root: &Root, table: &[Mount], path: &Path, wanted: &RangeSet) -> std::result::Result<Found, Unusable> {
     let (handle, real) = root.find(path)?;
     if !handle.is_regular_file() {
         return Err(Unusable::refused("not a regular file"));
@@ -265,36 +374,46 @@ fn file_of(root: &Root, table: &[Mount], path: &Path, wanted: &RangeSet) -> std:
     let mount = mounts::covering(table, &root.outer(&path)).map(|index| &table[index]);
     let mount = mount.ok_or_else(|| Unusable::refused("it lies on no mount of this process"))?;
     let now = handle.identity();
-    let wanted: RangeSet = wanted.iter().cloned().map(whole_pages).collect();
-    let whole = 0..now.size_bytes;
-    let extents = wanted.within(&whole).map(|range| Extent {
-        offset_bytes: range.start,
-        length_bytes: range.end - range.start,
-        runs: 1,
-        ..Extent::default()
-    });
-    Ok(File {
+    let pages: RangeSet = wanted.iter().cloned().map(whole_pages).collect();
+    let wanted: RangeSet = pages.within(&(0..now.size_bytes)).collect();
+    let (holes, extents) = data_and_places(&handle, &wanted, now.size_bytes);
+    let file = File {
         path,
         fs_type: mount.fs_type.clone(),
         device: mount.device.key(),
         inode: now.inode,
         size_bytes: now.size_bytes,
         mtime_ns: now.mtime_ns,
-        extents: with_places(&handle, extents.collect(), now.size_bytes),
+        extents,
         ..File::default()
-    })
+    };
+    Ok(Found { file, holes })
 }
 
-/// Adds the places on the disk, where the file system reports them and this process may read the file. A file without a page cache is
-/// not opened; the prefetch refuses it.
-fn with_places(handle: &Handle, extents: Vec<Extent>, size_bytes: u64) -> Vec<Extent> {
-    if !handle.file_system_magic().is_ok_and(openat::has_page_cache) {
-        return extents;
-    }
-    match handle.reopen().and_then(|open| fiemap::extents(open, 0, size_bytes)) {
-        Ok(places) => split_by_position(extents, &places),
-        Err(_) => extents,
-    }
+/// The holes of the wanted ranges, and the other parts with their places on the disk, where the file system reports these and this process
+/// may read the file. A file without a page cache is not opened; the prefetch refuses it.
+fn data_and_places(handle: &Handle, wanted: &RangeSet, size_bytes: u64) -> (RangeSet, Vec<Extent>) {
+    let has_pages = handle.file_system_magic().is_ok_and(openat::has_page_cache);
+    let open = if has_pages { handle.reopen().ok() } else { None };
+    let holes = open.as_ref().filter(|_| handle.may_have_holes()).map_or_else(RangeSet::new, |open| {
+        let found = wanted.iter().map(|range| sparse::holes(open, range.clone()));
+        found.fold(RangeSet::new(), |mut holes, found| {
+            found.iter().for_each(|hole| holes.insert(hole.clone()));
+            holes
+        })
+    });
+    let data = wanted.difference(&holes).map(|range| Extent {
+        offset_bytes: range.start,
+        length_bytes: range.end - range.start,
+        runs: 1,
+        ..Extent::default()
+    });
+    let data: Vec<Extent> = data.collect();
+    let extents = match open.map(|open| fiemap::extents(open, 0, size_bytes)) {
+        Some(Ok(places)) => split_by_position(data, &places),
+        _ => data,
+    };
+    (holes, extents)
 }
 
 fn whole_pages(range: Range<u64>) -> Range<u64> {
@@ -307,7 +426,7 @@ mod tests {
     use super::*;
     use crate::lists::{Syntax, parse};
     use std::fs;
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{FileExt, symlink};
 
     /// Not in /tmp, which may be in memory.
     fn home() -> (tempfile::TempDir, PathBuf) {
@@ -331,6 +450,34 @@ mod tests {
         let profile = to_profile(ranges).unwrap();
         assert_eq!(used(&profile.files[0]), [(page, page), (3 * page, 100)]);
         assert!(profile.files[0].path.ends_with(b"/z") && profile.files[1].path.ends_with(b"/a"));
+        ahead_profile::encode(&profile).unwrap();
+    }
+
+    /// A file of this many pages with data in these pages only. Each range of data is written by itself, as by a disk image.
+    fn sparse(path: &Path, pages: u64, data: impl IntoIterator<Item = u64>) {
+        let file = fs::File::create(path).unwrap();
+        let page = machine::page_size();
+        file.set_len(pages * page).unwrap();
+        data.into_iter().for_each(|index| file.write_all_at(&vec![1; page as usize], index * page).unwrap());
+        // Some file systems know the holes only of what is on the disk.
+        file.sync_all().unwrap();
+    }
+
+    #[test]
+    fn holes_of_sparse_files_are_counted_and_not_listed() {
+        let (_home, base) = home();
+        let page = machine::page_size();
+        sparse(&base.join("core"), 1 << 16, [4096]);
+        sparse(&base.join("image"), 4096, (0..4096).step_by(4));
+        sparse(&base.join("empty"), 512, []);
+        let options = Options { root: Root::at(&base).unwrap(), ..Options::default() };
+        let text = format!("/core\n/image\n/empty\nimage:0-{}\n/core:0-{page}", 64 * page);
+        let Resolved { profile, holes_bytes, .. } = resolve(list(&text), &options, || false).unwrap();
+        let bytes: Vec<u64> = profile.files.iter().map(File::used_bytes).collect();
+        assert_eq!(bytes, [page, 1024 * page, 0]);
+        assert_eq!(used(&profile.files[0]), [(4096 * page, page)]);
+        // Ranges that are listed twice count once.
+        assert_eq!(holes_bytes, ((1 << 16) - 1 + 3072 + 512) * page);
         ahead_profile::encode(&profile).unwrap();
     }
 
@@ -359,7 +506,7 @@ mod tests {
         symlink("a", base.join("link")).unwrap();
         let text = format!("/c\n/none:0-4096\n/none2\n/a:0-{page}\n/directory\n/b\nlink:0-{}\n/../x", 2 * page);
         let options = Options { root: Root::at(&base).unwrap(), ..Options::default() };
-        let Resolved { profile, left_out } = resolve(list(&text), &options, || false).unwrap();
+        let Resolved { profile, left_out, .. } = resolve(list(&text), &options, || false).unwrap();
         let paths: Vec<&[u8]> = profile.files.iter().map(|file| &file.path[..]).collect();
         assert_eq!(paths, [&b"/c"[..], b"/a", b"/b"]);
         assert_eq!(profile.files[1].used_bytes(), 2 * page);
@@ -369,6 +516,32 @@ mod tests {
         // Without a root directory the same paths lead elsewhere.
         let outside = resolve(list(&text), &Options::default(), || false).unwrap();
         assert!(outside.profile.files.is_empty() && outside.left_out[&Reason::Missing].spans >= 7);
+    }
+
+    #[test]
+    fn existing_file_wins_over_a_range_and_what_is_left_out_is_named() {
+        let (_home, base) = home();
+        let page = machine::page_size();
+        for name in ["x", "x:0-4K", "y:0-4K", "z", "z:1M-"] {
+            fs::write(base.join(name), vec![1; 4 * page as usize]).unwrap();
+        }
+        fs::create_dir(base.join("z:0-1")).unwrap();
+        let options = Options { root: Root::at(&base).unwrap(), ..Options::default() };
+        let text = format!("/x:0-4K\n/y:0-4K\n/x/:0-{page}\n/z:0-{page}\n/z:1M-\n/z:0-1\n/none:0-4K\n/none2\n");
+        let resolved = resolve(list(&text), &options, || false).unwrap();
+        let found: Vec<(&[u8], u64)> =
+            resolved.profile.files.iter().map(|file| (&file.path[..], file.used_bytes())).collect();
+        let expected =
+            [(&b"/x"[..], page), (b"/x:0-4K", 4 * page), (b"/y:0-4K", 4 * page), (b"/z", page), (b"/z:1M-", 4 * page)];
+        assert_eq!(found, expected);
+        let lines = ["left out: 2 files, missing: /none, /none2", "left out: 1 file, not a plain file: /z:0-1"];
+        assert_eq!(resolved.left_out_lines(), lines);
+        assert_eq!(resolved.left_out[&Reason::Missing].bytes, 4096);
+        let many: Vec<u8> = (0..100).flat_map(|index| format!("/none{index}\n").into_bytes()).collect();
+        let many = parse(&[b"/\xff\n", &many[..]].concat(), Syntax::default()).unwrap();
+        let lines = resolve(many, &options, || false).unwrap().left_out_lines();
+        assert!(lines[0].starts_with("left out: 101 files, missing: /\\xff, /none0, "), "{lines:?}");
+        assert!(lines[0].ends_with("/none18 and 81 more"), "{lines:?}");
     }
 
     #[test]
@@ -382,7 +555,7 @@ mod tests {
             asked += 1;
             asked > 1
         };
-        let Resolved { profile, left_out } = resolve(listed(), &Options::default(), stop).unwrap();
+        let Resolved { profile, left_out, .. } = resolve(listed(), &Options::default(), stop).unwrap();
         let spans: u64 = left_out.values().map(|skipped| skipped.spans).sum();
         assert_eq!(profile.files.len() as u64 + spans, 2);
         let late = Options { deadline: Some(Duration::ZERO), ..Options::default() };

@@ -46,6 +46,8 @@ pub struct Readable {
     pub size_bytes: u64,
     /// Maximum length of one read-ahead call, bytes.
     pub cap_bytes: u64,
+    /// Whether it may have holes.
+    pub may_have_holes: bool,
     /// Whether blocks of its file system become large folios; `None`: it is a block device.
     pub large_folios: Option<Arc<Experience>>,
 }
@@ -213,7 +215,8 @@ impl Sources {
         }
         let fd = handle.reopen().map_err(closed_by)?;
         let Device { cap_bytes, large_folios, .. } = device;
-        Ok(Readable { fd, size_bytes: now.size_bytes, cap_bytes, large_folios: Some(large_folios) })
+        let (may_have_holes, large_folios) = (handle.may_have_holes(), Some(large_folios));
+        Ok(Readable { fd, size_bytes: now.size_bytes, cap_bytes, may_have_holes, large_folios })
     }
 
     fn device(&self, key: u64, handle: &Handle) -> Result<Device, Closed> {
@@ -250,7 +253,8 @@ impl Sources {
         let fd = node.reopen_block_device().map_err(closed_by)?;
         let number = DeviceNumber::from_key(key);
         let size_bytes = block::size_bytes(number).map_err(no_device)?;
-        Ok(Readable { fd, size_bytes, cap_bytes: cache::read_ahead_cap_bytes(number), large_folios: None })
+        let cap_bytes = cache::read_ahead_cap_bytes(number);
+        Ok(Readable { fd, size_bytes, cap_bytes, may_have_holes: false, large_folios: None })
     }
 }
 

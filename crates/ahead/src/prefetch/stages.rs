@@ -25,7 +25,7 @@ use crate::prefetch::{HeadStart, Priority, confirm, warm};
 use ahead_model::{DeviceDescription, RangeSet};
 use ahead_plan::inodes;
 use ahead_plan::pacing::{Pacing, TIMED_READS};
-use ahead_plan::{ChosenOrder, LookUp, Path, Piece, Plan, Program, Source, Span, Step};
+use ahead_plan::{LookUp, Path, Piece, Plan, Source, Span, Step};
 use ahead_profile::{Lookup, Profile};
 use ahead_sys::root::Root;
 use ahead_sys::{machine, priority, xfs};
@@ -35,7 +35,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 /// Prefetches the pages of the profile. Runs in the thread of the prefetch.
 pub fn fetch(shared: &Arc<Shared>) {
@@ -223,9 +222,7 @@ impl Fetch {
         // A long queue of a rotating disk has requests that were submitted before memory became short.
         let is_short = is_background || self.shared.options.low_memory;
         let blocks_in_flight = job.large_folios.as_ref().map_or(0, LargeFolios::in_flight);
-        let pacing =
-            Pacing::new(&job.description, looks_up, is_short, self.most_workers()).with_blocks(blocks_in_flight);
-        Pacing { queue_us: job.plan.queue_us.map_or(pacing.queue_us, |us| us.min(pacing.queue_us)), ..pacing }
+        Pacing::new(&job.description, looks_up, is_short, self.most_workers()).with_blocks(blocks_in_flight)
     }
 
     /// Executes all steps before `end` with `workers` threads, including the calling one.
@@ -279,7 +276,7 @@ impl Fetch {
         }
         lookups.append(&mut job.lookups);
         let was_held = job.head_start_steps > 0;
-        job.plan = self.plan_by_rule(pieces, lookups, &description, u64::MAX);
+        job.plan = self.plan(pieces, lookups, &description, u64::MAX);
         self.announce(&job.plan);
         planned.iter().for_each(|span| self.shared.sources.done(span.source));
         job.description = description;
@@ -294,36 +291,8 @@ impl Fetch {
         }
     }
 
-    /// The plan with which the program is expected to end first; what is expected is in the account. Where no program waits, where memory is
-    /// scarce, and where everything looks cached, the rule decides.
-    fn plan(&self, index: usize, pieces: Vec<Piece>, lookups: Vec<LookUp>) -> Plan {
-        let Shared { options, profile, .. } = &*self.shared;
-        let device = self.devices.get(index);
-        let is_followed = options.head_start != HeadStart::None && !self.looked_warm.load(Ordering::Acquire);
-        // In `ahead-replay` no program waits: without the observer, the simulator is left out of the program.
-        if !FOLLOWS || options.low_memory || !is_followed {
-            return self.plan_by_rule(pieces, lookups, &device.description, device.budget_bytes);
-        }
-        let began = Instant::now();
-        let program = Program {
-            timeline: profile.timeline.as_deref(),
-            compute_us: self.compute_us,
-            reading_us: reading_us(profile),
-            processors: std::thread::available_parallelism().map_or(1, |count| count.get() as u32),
-        };
-        // The program has started already if no device seeks.
-        let may_wait = !self.devices.are_by_first_use();
-        let planned =
-            ahead_plan::plan_for(pieces, lookups, &device.description, &program, may_wait, device.budget_bytes);
-        let planning_us = as_us(began.elapsed());
-        self.note(index, |account| account.chose(index, planned.choice, planning_us));
-        if planned.choice.order == ChosenOrder::Nothing {
-            self.note(index, |account| account.skip(Reason::NoGain, planned.plan.planned_bytes));
-        }
-        planned.plan
-    }
-
-    fn plan_by_rule(
+    /// The plan of the rule for the device. Where memory is scarce, that for little memory.
+    fn plan(
         &self,
         pieces: Vec<Piece>,
         lookups: Vec<LookUp>,
@@ -349,7 +318,7 @@ impl Fetch {
         let (large_folios, pieces) = self.cut_at_blocks(device, pieces);
         // Kept because they may have to be planned again.
         let kept = if device.is_described() { (pieces.clone(), lookups.clone()) } else { Default::default() };
-        let plan = self.plan(index, pieces, lookups);
+        let plan = self.plan(pieces, lookups, &device.description, device.budget_bytes);
         if plan.over_budget_bytes > 0 {
             self.note(index, |account| account.skip(Reason::OverBudget, plan.over_budget_bytes));
         }
@@ -388,20 +357,14 @@ impl Fetch {
         }
         let recorded = device.lookups.iter().map(|index| (*index, &profile.lookups[*index]));
         let mut lookups: Vec<LookUp> = recorded
-            .map(|(index, l)| LookUp {
-                path: Path::Lookup(index),
-                inode: l.inode,
-                first_use_us: l.first_use_us,
-                warm_use_us: l.warm_use_us,
-            })
+            .map(|(index, l)| LookUp { path: Path::Lookup(index), inode: l.inode, first_use_us: l.first_use_us })
             .collect();
         let known: HashSet<u64> = lookups.iter().map(|lookup| lookup.inode).collect();
         let files = device.files.iter().map(|index| (*index, &profile.files[*index]));
         let files = files.filter(|(_, file)| !file.deleted && !known.contains(&file.inode));
         lookups.extend(files.filter_map(|(index, file)| {
             let first_use_us = file.extents.iter().map(|extent| extent.first_use_us).min()?;
-            let warm_use_us = file.extents.iter().filter_map(|extent| Some(extent.warm_use?.time_us)).min();
-            Some(LookUp { path: Path::File(index), inode: file.inode, first_use_us, warm_use_us })
+            Some(LookUp { path: Path::File(index), inode: file.inode, first_use_us })
         }));
         lookups
     }

@@ -3,7 +3,7 @@
 //! ```text
 //!     steps   ├ s0 ┼ s1 ┼ s2 ┼ s3 ┼ s4 ┼ …          each worker takes the next step
 //!                              ▲ cursor
-//!     step    open ▸ unchanged since the recording? ▸ resident? ▸ cut ▸ read_ahead, read_ahead … ▸ account
+//!     step    open ▸ unchanged since the recording? ▸ resident, or a hole? ▸ cut ▸ read_ahead, read_ahead … ▸ account
 //! ```
 //!
 //! Workers submit reads and do not wait for them: the only queue is that of the kernel, and a submission blocks while it is full.
@@ -25,7 +25,7 @@ use ahead_plan::pacing::MOST_WAITING;
 use ahead_plan::{Source, Span, Step};
 use ahead_profile::Profile;
 use ahead_sys::root::Root;
-use ahead_sys::{cache, xfs};
+use ahead_sys::{cache, sparse, xfs};
 use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::ops::Range;
@@ -191,12 +191,23 @@ impl Worker<'_> {
             let mut known = self.job.resident.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             known.push((span.source, whole.clone()));
         }
-        self.note(|account| match &resident {
-            _ if self.job.is_refetch => {}
-            Ok(resident) => account.already_resident_bytes += used.count_common(resident),
-            Err(_) => account.residency_unknown_bytes += used.count(),
+        // Their pages cost memory and no read: they are cut out as resident ones are.
+        let holes = if readable.may_have_holes { sparse::holes(&*readable, whole) } else { RangeSet::new() };
+        let mut there = resident.as_ref().ok().cloned().unwrap_or_default();
+        let resident_bytes = used.count_common(&there);
+        holes.iter().for_each(|hole| there.insert(hole.clone()));
+        let holes_bytes = used.count_common(&there) - resident_bytes;
+        self.note(|account| {
+            if self.job.is_refetch {
+                return;
+            }
+            account.holes_bytes += holes_bytes;
+            match &resident {
+                Ok(_) => account.already_resident_bytes += resident_bytes,
+                Err(_) => account.residency_unknown_bytes += used.count() - holes_bytes,
+            }
         });
-        let resident = resident.unwrap_or_default();
+        let resident = there;
         if self.fetch_block(span, &readable, &resident) {
             return;
         }

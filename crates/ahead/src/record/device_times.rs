@@ -3,14 +3,17 @@
 //! ```text
 //!     used extents by position    ──x────x──────x─────────x──▶      a read beside some of them, from both ends to the middle
 //!     timed reads                    1           2                   far: after a read far away     near: 16 KiB after that one
+//!     whole device                o────o────o────o────o────o─▶      the same at other places
 //!     requests per second            ↑↑     ↑↑        ↑↑             32 small reads at a time, if the device does not seek
 //!     bandwidth                        ├────────────┤                a sequential read; 4 at a time, if it does not seek
 //! ```
 //!
 //! A recording with read-ahead does not show them: a use may find its page in the cache. No recording shows what limits a network volume,
 //! requests or bytes. The reads bypass the page cache, and lie a little after the used extents: the program's own blocks may still be in the
-//! buffer of the drive, and blocks far from all files may not exist (thin volumes). Where the used extents lie in few places, other places of
-//! the device are timed, too, and the slower kind counts.
+//! buffer of the drive, and blocks far from all files may not exist (thin volumes). The program may have brought the blocks beside close extents
+//! into that buffer, too: so other places of the device are timed as well, and the slower kind decides whether the device seeks.
+//!
+//! A saved description of the device comes before these times, and the kernel's word on rotation with them, when a run plans.
 
 use crate::cold;
 use crate::record::OsFileSystem;
@@ -28,8 +31,11 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Number of far and of near reads: half a second on a rotating disk.
+/// Number of far and of near reads beside used extents: half a second on a rotating disk with those elsewhere.
 const READS: usize = 16;
+
+/// Number of the same reads elsewhere. Enough of them remain where some places are near used ones.
+const READS_ELSEWHERE: usize = 9;
 
 /// With fewer far reads, nothing is derived.
 const LEAST_READS: usize = 7;
@@ -102,49 +108,17 @@ struct Device {
 }
 
 impl Device {
-    /// Medians of far and near reads, nanoseconds; `None`: too few. Each far read is far from all earlier ones: a drive keeps what it has read
-    /// ahead at several places, so that a place nearby would be served from its buffer.
+    /// As [`access_times`], by reads of this device.
     fn access_times(&self, positions: &[u64]) -> std::io::Result<Option<(u64, u64)>> {
-        let beside = |position| self.beside(position, NEAR_BYTES + READ_BYTES);
-        let apart = far_apart(positions, &[]);
-        let used: Vec<u64> = spread(&apart).map(beside).collect();
-        let evenly: Vec<u64> =
-            (0..READS as u64).map(|number| beside(self.size_bytes / READS as u64 * number)).collect();
-        let others = if used.len() < LEAST_READS { far_apart(&evenly, &used) } else { Vec::new() };
-        let Some(middle) = positions.get(positions.len() / 2) else { return Ok(None) };
-        if used.len() + others.len() < LEAST_READS {
-            return Ok(None);
-        }
         let mut buffer = Buffer::new(READ_BYTES);
-        let mut timed = |position: u64| {
+        access_times(self.size_bytes, positions, &mut |position| {
             let began = Instant::now();
             self.read(&mut buffer, position).map(|_| began.elapsed())
-        };
-        let (mut far, mut near, began) = ([Vec::new(), Vec::new()], Vec::new(), Instant::now());
-        // Where the arm is before the first read is not known.
-        timed(beside(middle.saturating_add(FAR_BYTES)))?;
-        for (kind, places) in [used, others].into_iter().enumerate() {
-            for position in places {
-                if began.elapsed() > LIMIT {
-                    break;
-                }
-                far[kind].push(timed(position)?);
-                near.push(timed(position + NEAR_BYTES)?);
-            }
-        }
-        if far.iter().map(Vec::len).sum::<usize>() < LEAST_READS {
-            return Ok(None);
-        }
-        let ns = |times: Vec<Duration>| if times.is_empty() { 0 } else { median(times).as_nanos() as u64 };
-        // Blocks without files may not exist on a thin volume, and are fast.
-        let far_ns = far.map(ns).into_iter().max().unwrap_or(0);
-        Ok(Some((far_ns, ns(near))))
+        })
     }
 
-    /// A place a little after a used extent, with room for this many bytes. Addresses of btrfs may lie beyond the end of the device.
     fn beside(&self, position: u64, room_bytes: u64) -> u64 {
-        let room_bytes = self.size_bytes.saturating_sub(room_bytes).max(1);
-        position.saturating_add(BESIDE_BYTES) % room_bytes / READ_BYTES * READ_BYTES
+        beside(self.size_bytes, position, room_bytes)
     }
 
     /// Returns the number of bytes that were read: fewer at the end of the device.
@@ -210,6 +184,65 @@ impl Device {
     }
 }
 
+/// Times of far and near reads of a device of this size, nanoseconds; `None`: too few. `positions`: of used extents, sorted. `timed`: reads
+/// a block. Each far read is far from all earlier ones: a drive keeps what it has read ahead at several places, so that a place nearby would
+/// be served from its buffer.
+fn access_times<E>(
+    size_bytes: u64,
+    positions: &[u64],
+    timed: &mut dyn FnMut(u64) -> Result<Duration, E>,
+) -> Result<Option<(u64, u64)>, E> {
+    let beside = |position| beside(size_bytes, position, NEAR_BYTES + READ_BYTES);
+    let Some(middle) = positions.get(positions.len() / 2) else { return Ok(None) };
+    let used: Vec<u64> = spread(&far_apart(positions, &[]), READS).map(beside).collect();
+    let step_bytes = size_bytes / READS_ELSEWHERE as u64;
+    let evenly: Vec<u64> = (0..READS_ELSEWHERE as u64).map(|number| beside(step_bytes * number)).collect();
+    let elsewhere = spread(&far_apart(&evenly, &used), READS_ELSEWHERE).collect();
+    let (mut far, mut near, mut spent) = ([Vec::new(), Vec::new()], Vec::new(), Duration::ZERO);
+    // Where the arm is before the first read is not known.
+    timed(beside(middle.saturating_add(FAR_BYTES)))?;
+    for (times, places) in far.iter_mut().zip([used, elsewhere]) {
+        for position in places {
+            if spent > LIMIT {
+                break;
+            }
+            let (of_far, of_near) = (timed(position)?, timed(position + NEAR_BYTES)?);
+            spent += of_far + of_near;
+            times.push(of_far);
+            near.push(of_near);
+        }
+    }
+    Ok(far_and_near(far, near))
+}
+
+/// The time of far reads that counts, and that of near ones, nanoseconds; `None`: too few reads. `far`: beside used extents, and elsewhere.
+fn far_and_near([used, elsewhere]: [Vec<Duration>; 2], near: Vec<Duration>) -> Option<(u64, u64)> {
+    if used.len() + elsewhere.len() < LEAST_READS {
+        return None;
+    }
+    let near_ns = nth(near, 2);
+    let is_enough = used.len() >= LEAST_READS;
+    let (used_ns, elsewhere_ns) = (far_ns(used, near_ns), far_ns(elsewhere, near_ns));
+    // Between used extents the arm moves less than over the whole device. Where they do not show that it moves, the slower kind counts:
+    // they may have been in the drive's buffer, and blocks elsewhere may not exist on a thin volume, and are fast.
+    let is_shown = is_enough && from_recording::seeks(used_ns, near_ns, None);
+    Some((if is_shown { used_ns } else { used_ns.max(elsewhere_ns) }, near_ns))
+}
+
+/// The median of far reads, nanoseconds; 0 without any. An arm delays each of them, and a busy machine some: where the fastest quarter shows no
+/// seek, the quartile counts.
+fn far_ns(times: Vec<Duration>, near_ns: u64) -> u64 {
+    let (quartile_ns, median_ns) = (nth(times.clone(), 4), nth(times, 2));
+    let is_seek = |far_ns| from_recording::seeks(far_ns, near_ns, None);
+    if is_seek(median_ns) && !is_seek(quartile_ns) { quartile_ns } else { median_ns }
+}
+
+/// A place a little after a used extent, with room for this many bytes. Addresses of btrfs may lie beyond the end of the device.
+fn beside(size_bytes: u64, position: u64, room_bytes: u64) -> u64 {
+    let room_bytes = size_bytes.saturating_sub(room_bytes).max(1);
+    position.saturating_add(BESIDE_BYTES) % room_bytes / READ_BYTES * READ_BYTES
+}
+
 /// Memory that is aligned for reads past the page cache.
 struct Buffer {
     space: Vec<u8>,
@@ -241,32 +274,119 @@ fn far_apart(positions: &[u64], taken: &[u64]) -> Vec<u64> {
     chosen
 }
 
-/// Positions for reads: evenly from the sorted ones, alternately from the first half and from the second.
-fn spread(positions: &[u64]) -> impl Iterator<Item = u64> {
+/// At most this many of the positions: evenly from the sorted ones, alternately from the first half and from the second. Each once.
+fn spread(positions: &[u64], most: usize) -> impl Iterator<Item = u64> {
+    let count = most.min(positions.len());
     let chosen = move |number: usize| {
-        let turn = number / 2 + if number.is_multiple_of(2) { 0 } else { READS / 2 };
-        positions.get(turn * positions.len() / READS).copied()
+        let turn = if number.is_multiple_of(2) { number / 2 } else { count.div_ceil(2) + number / 2 };
+        positions[turn * positions.len() / count]
     };
-    (0..READS).filter_map(chosen)
+    (0..count).map(chosen)
 }
 
-fn median(mut times: Vec<Duration>) -> Duration {
-    let middle = times.len() / 2;
-    *times.select_nth_unstable(middle).1
+/// The shortest time that this part of the times (2: half) does not exceed, nanoseconds; 0 without any.
+fn nth(mut times: Vec<Duration>, part: usize) -> u64 {
+    let index = times.len() / part;
+    if times.is_empty() { 0 } else { times.select_nth_unstable(index).1.as_nanos() as u64 }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ahead_device::{Model, Op, Request};
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+    use std::convert::Infallible;
 
     #[test]
     fn consecutive_reads_are_far_apart() {
         let positions: Vec<u64> = (0..100).map(|number| number << 20).collect();
-        let chosen: Vec<u64> = spread(&positions).collect();
+        let chosen: Vec<u64> = spread(&positions, READS).collect();
         assert_eq!(chosen.len(), READS);
         assert!(chosen.windows(2).all(|pair| pair[0].abs_diff(pair[1]) >= 40 << 20), "{chosen:?}");
-        assert_eq!(spread(&[]).count(), 0);
-        assert!(spread(&[5]).all(|position| position == 5));
+        assert_eq!(spread(&[], READS).count(), 0);
+    }
+
+    proptest! {
+        /// Regression: a few places were read several times each, out of the drive's buffer.
+        #[test]
+        fn each_place_is_read_once(places in prop::collection::btree_set(0_u64..1000, 0..60), most in 1_usize..40) {
+            let places: Vec<u64> = places.into_iter().collect();
+            let chosen: BTreeSet<u64> = spread(&places, most).collect();
+            prop_assert_eq!(chosen.len(), most.min(places.len()));
+            prop_assert_eq!(spread(&places, most).count(), chosen.len());
+        }
+    }
+
+    const MIB: u64 = 1 << 20;
+
+    /// Positions of 16 KiB each, from a place on, at this distance.
+    fn files(from: u64, count: u64, distance: u64) -> Vec<u64> {
+        (0..count).map(|number| from + number * distance).collect()
+    }
+
+    /// Whether a simulated device counts as one that seeks, after a program has read 16 KiB at each of these positions.
+    fn seeks(model: &str, size_bytes: u64, positions: &[u64]) -> Option<bool> {
+        let mut device = ahead_device::Device::new(&Model::builtin(model).unwrap(), size_bytes);
+        let mut now_ns = 0;
+        let mut read = |offset_bytes, length_bytes| {
+            let served = device.submit(&Request { op: Op::Read, offset_bytes, length_bytes }, now_ns);
+            let took = Duration::from_nanos(served.end_ns - now_ns);
+            now_ns = served.end_ns + 20_000;
+            took
+        };
+        for position in positions {
+            read(*position, 16 << 10);
+        }
+        let timed = &mut |position| Ok::<_, Infallible>(read(position, READ_BYTES));
+        let Ok(times) = access_times(size_bytes, positions, timed);
+        times.map(|(far_ns, near_ns)| from_recording::seeks(far_ns, near_ns, None))
+    }
+
+    /// Regression: 500 files of 16 KiB behind 400 MB, with their directory and inodes, made a rotating disk one of 47 us, which was read in
+    /// order of first use with 16 requests in flight.
+    #[test]
+    fn rotating_disk_is_known_by_files_close_together() {
+        let close = [files(8 * MIB, 8, 4096), files(130 * MIB, 20, 4096), files(420 * MIB, 500, 16 << 10)].concat();
+        assert_eq!(seeks("hdd", 1 << 30, &close), Some(true));
+    }
+
+    proptest! {
+        /// Wherever the used extents lie, close together or far apart, few or many.
+        #[test]
+        fn only_a_rotating_disk_seeks_with_any_layout(
+            model in prop::sample::select(vec!["hdd", "cloud", "ssd", "emmc"]),
+            gib in 1_u64..200,
+            groups in prop::collection::vec((0_u64..1000, 1_u64..100, 1_u64..3000), 1..6),
+        ) {
+            let size_bytes = gib << 30;
+            let group = |(share, count, pages): (u64, u64, u64)| files(size_bytes / 1100 * share, count, pages * 4096);
+            let mut positions: Vec<u64> = groups.into_iter().flat_map(group).collect();
+            positions.sort_unstable();
+            prop_assert_eq!(seeks(model, size_bytes, &positions), Some(model == "hdd"));
+        }
+    }
+
+    #[test]
+    fn slower_places_count_unless_the_used_ones_show_seeks() {
+        let ms = |count, ms| vec![Duration::from_millis(ms); count];
+        let far_ms = |used, elsewhere| far_and_near([used, elsewhere], ms(20, 1)).map(|(far_ns, _)| far_ns / 1_000_000);
+        assert_eq!(far_ms(ms(16, 6), ms(9, 12)), Some(6));
+        assert_eq!(far_ms(ms(16, 0), ms(9, 12)), Some(12));
+        assert_eq!(far_ms(ms(3, 8), ms(9, 0)), Some(8));
+        assert_eq!(far_ms(ms(3, 8), ms(3, 8)), None);
+    }
+
+    /// Regression: on a busy machine a fast disk was taken for one that seeks.
+    #[test]
+    fn reads_that_some_other_load_delays_are_no_seeks() {
+        let some = |fast: usize, slow: usize| -> Vec<Duration> {
+            [vec![Duration::from_micros(90); fast], vec![Duration::from_millis(6); slow]].concat()
+        };
+        let (far_ns, near_ns) = far_and_near([some(5, 11), some(3, 6)], some(18, 7)).unwrap();
+        assert!(!from_recording::seeks(far_ns, near_ns, None), "{far_ns} {near_ns}");
+        let (far_ns, near_ns) = far_and_near([some(2, 14), some(1, 8)], some(18, 7)).unwrap();
+        assert!(from_recording::seeks(far_ns, near_ns, None), "{far_ns} {near_ns}");
     }
 
     /// Regression: the files of `git show` lie in few places. A rotating disk served most reads from its buffer and was taken for flash, and the

@@ -24,7 +24,7 @@ fn stat_of(metadata: &Metadata) -> Stat {
         mtime_ns: metadata.mtime().saturating_mul(1_000_000_000).saturating_add(metadata.mtime_nsec()),
         modified: metadata.modified().ok(),
         created: metadata.created().ok(),
-        is_file: metadata.is_file(),
+        mode: metadata.mode(),
     }
 }
 
@@ -114,8 +114,8 @@ mod tests {
         fs::write(&file, "12345").unwrap();
         std::os::unix::fs::symlink(&file, &link).unwrap();
         let stat = OsFileSystem.stat(&link).unwrap();
-        assert_eq!((stat.size_bytes, stat.is_file, Some(stat)), (5, true, OsFileSystem.lstat(&file)));
-        assert!(!OsFileSystem.lstat(&link).unwrap().is_file);
+        assert_eq!((stat.size_bytes, stat.is_file(), Some(stat)), (5, true, OsFileSystem.lstat(&file)));
+        assert!(!OsFileSystem.lstat(&link).unwrap().is_file());
         assert_eq!(OsFileSystem.stat(&home.path().join("none")), None);
     }
 }

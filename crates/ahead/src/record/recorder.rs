@@ -8,15 +8,15 @@
 
 use super::device_times;
 use super::exact::{limit_read_ahead, mapped_folio_pages, switch_fault_around_off, switch_read_ahead_off};
-use super::first_start::FirstStart;
+use super::first_start::{FirstStart, is_alike};
 use super::read_ahead::SwitchedOn;
 use super::single_faults::SingleFaults;
 use super::source::{Observer, Source, Target, Wanted};
-use super::{LeftOut, Observation, Run, created_files, learn};
+use super::{LeftOut, Observation, Run, learn, written_files};
 use crate::error::Context;
 use crate::machine::wait_for_machine;
 use crate::notify::Notify;
-use crate::stopping::{check_stopped, unless_stopped};
+use crate::stopping::{check_stopped, pause, unless_stopped};
 use crate::until::{Finished, Until};
 use crate::{Error, Result, Stopped, drives, restore};
 use ahead_learn::Counters;
@@ -57,8 +57,10 @@ pub struct Recorder {
     pub read_ahead: ReadAhead,
     /// Runs of the command; the profile stores for each page how many of them used it.
     pub runs: u32,
-    /// Record a second run if the one run of [`Recorder::record`] was the first start of the program ([`FirstStart`]), and keep the second.
+    /// Record another run if the one run of [`Recorder::record`] was the first start of the program ([`FirstStart`]), and keep the last.
     pub again_after_first_start: bool,
+    /// The earlier profile of the command: a run that used the same was no first start, whatever it wrote. `None`: there is none.
+    pub earlier: Option<Profile>,
     /// The end of each run.
     pub until: Until,
     /// Time limit of each run, after which the program and all processes that it started are ended. `None`: no limit.
@@ -77,6 +79,7 @@ impl Default for Recorder {
             read_ahead: ReadAhead::default(),
             runs: 1,
             again_after_first_start: false,
+            earlier: None,
             until: Until::default(),
             duration: None,
             source: None,
@@ -130,6 +133,11 @@ impl Recording {
     pub fn is_complete(&self) -> bool {
         self.interrupted.is_none() && self.failed_status.is_none()
     }
+
+    /// Whether the command may be run again: nothing has failed or asked to stop.
+    fn has_succeeded(&self) -> bool {
+        self.is_complete() && (self.status, self.stopped) == (0, None)
+    }
 }
 
 /// One recorded run.
@@ -142,9 +150,13 @@ pub(super) struct RecordedRun {
     started_ns: u64,
     setup: Duration,
     evaluation: Duration,
-    /// Files that the run created and that a later start may read.
-    created: Vec<PathBytes>,
+    /// Files that the run wrote and that a later start reads.
+    written: Vec<PathBytes>,
 }
+
+/// Modification times that many programs compare: whole seconds. Git does not trust an index that is as old as its files, so each start within
+/// the second of a clone reads all files; the first start of a later second writes an index that it trusts.
+const STAMP: Duration = Duration::from_secs(1);
 
 /// The status of a recording that did not reach the requested readiness.
 const FAILED: u8 = 1;
@@ -161,18 +173,35 @@ impl Recorder {
             restore::settings_if_free(notify);
         }
         let mut record_once = || self.record_command(command, None, signals, notify);
-        let first = self.repeat(self.runs, &mut record_once)?;
-        match &first.first_start {
-            Some(start)
-                if self.again_after_first_start
-                    && first.is_complete()
-                    && (first.status, first.stopped) == (0, None) =>
-            {
-                notify(&start.notice());
-                Ok(choose(self.repeat(1, record_once), first))
-            }
-            _ => Ok(first),
+        let mut first = self.repeat(self.runs, &mut record_once)?;
+        if self.earlier.as_ref().is_some_and(|earlier| is_alike(earlier, &first.profile)) {
+            first.first_start = None;
         }
+        if first.first_start.is_none() || !self.again_after_first_start || !first.has_succeeded() {
+            return Ok(first);
+        }
+        self.record_later_start(first, record_once, signals, notify)
+    }
+
+    /// Records a later start than the first, which had signs of a first start.
+    fn record_later_start(
+        &self,
+        first: Recording,
+        mut record_once: impl FnMut() -> Result<RecordedRun>,
+        signals: &Signals,
+        notify: Notify<'_>,
+    ) -> Result<Recording> {
+        notify(&first.first_start.as_ref().map(FirstStart::notice).unwrap_or_default());
+        let is_within_a_stamp = first.duration < STAMP;
+        let since_start = Duration::from_nanos(now_ns().saturating_sub(first.started_ns));
+        let next_stamp = if is_within_a_stamp { STAMP.saturating_sub(since_start) } else { Duration::ZERO };
+        let second = pause(signals, next_stamp).and_then(|()| self.repeat(1, &mut record_once));
+        let second = match second {
+            Ok(second) if is_within_a_stamp && second.first_start.is_some() && second.has_succeeded() => second,
+            second => return Ok(choose(second, first)),
+        };
+        notify("the second run wrote such a file again: recording a third run");
+        Ok(choose(self.repeat(1, record_once), choose(Ok(second), first)))
     }
 
     /// Observes running processes until the condition of [`Recorder::until`] is met, the time limit has passed, the process of
@@ -234,7 +263,7 @@ impl Recorder {
         let interrupted = interruption(&runs, runs_asked);
         let by_themselves = runs.iter().map(|run| run.finished).filter(|run| !run.ready && !run.is_interrupted());
         let failed_status = by_themselves.map(|run| run.status).find(|status| *status != 0);
-        let created = runs.first().map(|run| run.created.clone()).unwrap_or_default();
+        let written = runs.first().map(|run| run.written.clone()).unwrap_or_default();
         let last = runs.last().expect("there is at least one run");
         let RecordedRun { left_out, counters, finished, started_ns, setup, evaluation, .. } = *last;
         let duration = Duration::from_micros(last.profile.recording.duration_us);
@@ -266,7 +295,7 @@ impl Recorder {
             evaluation,
             left_out,
             counters,
-            first_start: FirstStart::of(created, runs_asked),
+            first_start: FirstStart::of(written, runs_asked),
         }
     }
 
@@ -392,23 +421,24 @@ struct Settings {
     _guards: Vec<Guard>,
 }
 
-/// The second run if it succeeded, otherwise the first.
-fn choose(second: Result<Recording>, first: Recording) -> Recording {
-    let Some(start) = first.first_start.clone() else { return first };
-    let (failure, stopped) = match second {
-        Ok(second) if second.is_complete() && second.status == 0 => {
-            return Recording { first_start: Some(FirstStart { runs: 2, kept_run: 2, ..start }), ..second };
+/// The run after a first start if it succeeded, otherwise the one before.
+fn choose(after: Result<Recording>, before: Recording) -> Recording {
+    let Some(start) = before.first_start.clone() else { return before };
+    let runs = start.runs + 1;
+    let (failure, stopped) = match after {
+        Ok(after) if after.is_complete() && after.status == 0 => {
+            return Recording { first_start: Some(FirstStart { runs, kept_run: runs, ..start }), ..after };
         }
-        Ok(second) if second.interrupted.is_some() || second.stopped.is_some() => {
-            ("was interrupted".to_owned(), Some((second.status, second.stopped)))
+        Ok(after) if after.interrupted.is_some() || after.stopped.is_some() => {
+            ("was interrupted".to_owned(), Some((after.status, after.stopped)))
         }
-        Ok(second) => (format!("failed with status {}", second.failed_status.unwrap_or(second.status.into())), None),
+        Ok(after) => (format!("failed with status {}", after.failed_status.unwrap_or(after.status.into())), None),
         Err(Error::Stopped(signal)) => ("was interrupted".to_owned(), Some((signal.code(), Some(signal.0)))),
         Err(error) => (format!("was not recorded ({error})"), None),
     };
-    let (status, stopped) = stopped.unwrap_or((first.status, first.stopped));
-    let start = FirstStart { runs: 2, kept_run: 1, failure: Some(failure), ..start };
-    Recording { first_start: Some(start), status, stopped, ..first }
+    let (status, stopped) = stopped.unwrap_or((before.status, before.stopped));
+    let start = FirstStart { runs, failure: Some(failure), ..start };
+    Recording { first_start: Some(start), status, stopped, ..before }
 }
 
 /// A time of this process on the clock of the events.
@@ -467,16 +497,16 @@ pub(super) fn evaluate(
             setting.display()
         ));
     }
-    let Learned { profile, left_out, counters, created, .. } = learned;
+    let Learned { profile, left_out, counters, written, .. } = learned;
     let evaluation = began.elapsed();
-    Ok(RecordedRun { profile, left_out, counters, finished, started_ns, setup, evaluation, created })
+    Ok(RecordedRun { profile, left_out, counters, finished, started_ns, setup, evaluation, written })
 }
 
 struct Learned {
     profile: Profile,
     left_out: LeftOut,
     counters: Counters,
-    created: Vec<PathBytes>,
+    written: Vec<PathBytes>,
     /// The setting of a device that the program read: its read-ahead was on, although it should have been off.
     switched_on: Option<PathBuf>,
 }
@@ -484,13 +514,13 @@ struct Learned {
 fn learn_checked(observation: &Observation, run: &Run, switched_on: &SwitchedOn) -> Result<Learned> {
     let (profile, left_out) = learn(observation, run)?;
     let counters = observation.counters;
-    let created = if run.command.is_empty() { Vec::new() } else { created_files(observation, run)? };
+    let written = if run.command.is_empty() { Vec::new() } else { written_files(observation, run)? };
     let setting = switched_on.of_any_in(&profile).filter(|_| run.precise && run.read_ahead_off).map(PathBuf::from);
     if setting.is_none() {
-        return Ok(Learned { profile, left_out, counters, created, switched_on: None });
+        return Ok(Learned { profile, left_out, counters, written, switched_on: None });
     }
     let (profile, left_out) = learn(observation, &Run { precise: false, read_ahead_off: false, ..run.clone() })?;
-    Ok(Learned { profile, left_out, counters, created, switched_on: setting })
+    Ok(Learned { profile, left_out, counters, written, switched_on: setting })
 }
 
 pub(super) fn working_directory() -> Vec<u8> {

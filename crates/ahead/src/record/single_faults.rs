@@ -45,7 +45,7 @@ impl SingleFaults {
         Ok(SingleFaults { file, guard: Some(guard), _mounts: mounts })
     }
 
-    /// Whether the setting is unchanged. `ahead restore` leaves it to the last recording that needs it.
+    /// Whether the setting is unchanged. `sudo ahead restore` leaves it to the last recording that needs it.
     pub fn holds(&self) -> bool {
         read(&self.file).is_ok_and(|now| now == machine::page_size().to_string())
     }
@@ -61,7 +61,7 @@ impl Drop for SingleFaults {
         let is_needed = running > 1;
         let done = if is_needed { guard.keep() } else { guard.undo() };
         if let Err(error) = done {
-            tracing::warn!("cannot restore {} (run `ahead restore` to try again): {error}", self.file.display());
+            tracing::warn!("cannot restore {} (run `sudo ahead restore` to try again): {error}", self.file.display());
         }
     }
 }

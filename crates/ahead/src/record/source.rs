@@ -10,7 +10,7 @@ use super::Observation;
 use crate::notify::Notify;
 use crate::stopping::unless_stopped;
 use crate::{Error, Result};
-use ahead_nobpf::{Ftrace, Residency, Unresolved};
+use ahead_observe::nobpf::{Ftrace, Residency, Unresolved};
 use ahead_observe::{Options, Scope, Tracer, check_cgroup};
 use ahead_process::Signals;
 use ahead_sys::{Error as SysError, machine};
@@ -199,8 +199,8 @@ fn by_bpf(wanted: Wanted, target: &Target<'_>) -> Result<Observer> {
 
 fn by_ftrace(wanted: Wanted, target: &Target<'_>) -> Result<Observer> {
     let scope = match target {
-        Target::Child(pid, _) => ahead_nobpf::Scope::Held(*pid),
-        Target::Others(Scope::Family(pid)) => ahead_nobpf::Scope::Running(vec![*pid]),
+        Target::Child(pid, _) => ahead_observe::nobpf::Scope::Held(*pid),
+        Target::Others(Scope::Family(pid)) => ahead_observe::nobpf::Scope::Running(vec![*pid]),
         Target::Others(Scope::Cgroup(directory)) => {
             let members: Vec<u32> = members(directory).iter().filter_map(|pid| pid.parse().ok()).collect();
             if members.is_empty() {
@@ -208,11 +208,11 @@ fn by_ftrace(wanted: Wanted, target: &Target<'_>) -> Result<Observer> {
                 let why = "the cgroup has no process yet, and ftrace follows only processes; start one before";
                 return Err(SysError::Unsupported { what, why: why.into() }.into());
             }
-            ahead_nobpf::Scope::Running(members)
+            ahead_observe::nobpf::Scope::Running(members)
         }
-        Target::Others(Scope::Everything | Scope::Processes) => ahead_nobpf::Scope::Everything,
+        Target::Others(Scope::Everything | Scope::Processes) => ahead_observe::nobpf::Scope::Everything,
     };
-    let options = ahead_nobpf::Options { scope, added: wanted.cold };
+    let options = ahead_observe::nobpf::Options { scope, added: wanted.cold };
     Ok(Observer::Ftrace(Ftrace::start(&options)?))
 }
 

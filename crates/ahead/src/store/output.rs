@@ -11,18 +11,15 @@
 //! directory is opened before the program starts ([`Place`]). Where the user may not write, root follows no link of another user.
 
 use super::{Arguments, home, new_profile_path_for};
-use crate::error::IoContext;
+use crate::error::{Context, IoContext};
 use crate::{Error, Result};
 use ahead_profile::{Access, Place, Profile, SaveError};
+use ahead_sys::trusted::directory_by_links_of_root;
 use ahead_sys::user::User;
-use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, fstatfs, openat, readlinkat};
-use rustix::io::Errno;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 /// The place of a new profile, opened before the recording.
 #[derive(Debug)]
@@ -73,6 +70,17 @@ impl ProfileOutput<'_> {
         self.place.is_taken()
     }
 
+    /// The profile that is there, read with the rights of the user. `None`: there is none that can be read.
+    pub fn earlier(&self) -> Option<Profile> {
+        if !self.is_taken() {
+            return None;
+        }
+        match self.user {
+            Some(user) => user.with_file_rights(|| ahead_profile::load(&self.path)).ok()?.ok(),
+            None => ahead_profile::load(&self.path).ok(),
+        }
+    }
+
     /// Saves the profile in one step.
     ///
     /// # Errors
@@ -106,86 +114,8 @@ fn is_refused(error: &SaveError) -> bool {
 }
 
 fn open_as_root(path: &Path) -> Result<Place> {
-    let directory = path.parent().unwrap_or(Path::new("/"));
-    let opened = open_by_links_of_root(directory).map_err(|error| match error {
-        Errno::LOOP => io::Error::other("a symbolic link in the path is not root's: name the place that it leads to"),
-        other => other.into(),
-    });
-    let place = Place::within(opened.what(&format!("cannot save {}", path.display()))?, path)?;
+    let directory = directory_by_links_of_root(path.parent().unwrap_or(Path::new("/")));
+    let place = Place::within(directory.context(|| format!("cannot save {}", path.display()))?, path)?;
     place.check()?;
     Ok(place)
-}
-
-/// The symbolic links that are followed in one path; the kernel's own limit (`MAXSYMLINKS`).
-const MAX_LINKS: u32 = 40;
-
-/// Opens a directory, and follows no symbolic link on the way that is not root's (`ELOOP`).
-fn open_by_links_of_root(path: &Path) -> rustix::io::Result<OwnedFd> {
-    const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
-    let mut left = names_of(path);
-    let start = |path: &Path| openat(CWD, if path.is_absolute() { "/" } else { "." }, DIRECTORY, Mode::empty());
-    let (mut at, mut links) = (start(path)?, 0);
-    while let Some(name) = left.pop() {
-        let next = openat(&at, &name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
-        let stat = fstat(&next)?;
-        if !FileType::from_raw_mode(stat.st_mode).is_symlink() {
-            at = next;
-            continue;
-        }
-        links += 1;
-        if stat.st_uid != 0 || links > MAX_LINKS {
-            return Err(Errno::LOOP);
-        }
-        // A descriptor of one of root's processes: its target is not a path.
-        if fstatfs(&next)?.f_type == rustix::fs::PROC_SUPER_MAGIC {
-            at = openat(&at, &name, DIRECTORY, Mode::empty())?;
-            continue;
-        }
-        let target = PathBuf::from(OsString::from_vec(readlinkat(&next, "", Vec::new())?.into_bytes()));
-        if target.is_absolute() {
-            at = start(&target)?;
-        }
-        left.extend(names_of(&target));
-    }
-    openat(&at, ".", DIRECTORY, Mode::empty())
-}
-
-/// The last name first.
-fn names_of(path: &Path) -> Vec<OsString> {
-    let name = |component: Component<'_>| match component {
-        Component::Normal(name) => Some(name.to_owned()),
-        Component::ParentDir => Some(OsStr::new("..").to_owned()),
-        _ => None,
-    };
-    path.components().rev().filter_map(name).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::unix::fs::{MetadataExt, lchown, symlink};
-
-    /// Regression: a link that the user owned led root to a place where the user may not write.
-    #[test]
-    fn root_follows_only_links_of_root() {
-        if !ahead_sys::machine::is_root() {
-            eprintln!("skipped: needs root");
-            return;
-        }
-        let home = tempfile::tempdir().unwrap();
-        let directory = home.path().join("a/b");
-        std::fs::create_dir_all(&directory).unwrap();
-        let link = home.path().join("link");
-        symlink("a/../a/b/.", &link).unwrap();
-        let inode = |path: &Path| open_by_links_of_root(path).map(|fd| fstat(fd).unwrap().st_ino);
-        let expected = std::fs::metadata(&directory).unwrap().ino();
-        assert_eq!((inode(&link), inode(&directory)), (Ok(expected), Ok(expected)));
-        let descriptor = std::fs::File::open(&directory).unwrap();
-        let by_descriptor = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&descriptor));
-        assert_eq!(inode(Path::new(&by_descriptor)), Ok(expected));
-        lchown(&link, Some(54_321), None).unwrap();
-        assert_eq!(inode(&link), Err(Errno::LOOP));
-        symlink("turn", home.path().join("turn")).unwrap();
-        assert_eq!(inode(&home.path().join("turn")), Err(Errno::LOOP));
-    }
 }

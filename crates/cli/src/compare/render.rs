@@ -1,5 +1,6 @@
 //! The report of a comparison, for people and programs.
 
+use ahead::Account;
 use ahead::compare::bound::BoundBy;
 use ahead::compare::{Measured, ProgramComparison, Report, Spread};
 use ahead_report::html::Page;
@@ -16,6 +17,8 @@ pub struct Rendered<'a> {
     setup: &'a ProgramComparison,
     words: Vec<Vec<u8>>,
     report: Report,
+    /// The command line that makes the profile.
+    recording: String,
 }
 
 /// The result of `ahead compare --json`; documented in docs/reference/json.md.
@@ -34,9 +37,9 @@ const COMMAND_SHOWN: usize = 160;
 
 impl<'a> Rendered<'a> {
     /// The report of this comparison.
-    pub fn new(setup: &'a ProgramComparison, report: Report) -> Rendered<'a> {
+    pub fn new(setup: &'a ProgramComparison, report: Report, recording: String) -> Rendered<'a> {
         let words = setup.command.iter().map(|word| word.as_bytes().to_vec()).collect();
-        Rendered { setup, words, report }
+        Rendered { setup, words, report, recording }
     }
 
     /// For programs.
@@ -94,7 +97,7 @@ impl<'a> Rendered<'a> {
                           cached, with the profile; warm: everything cached."
             .to_owned();
         if self.report.bound_s.is_some() {
-            legend.push_str(" Line: lower bound for every order of reads and of the program's threads.");
+            legend.push_str(" Line: lower bound, for every order of reads.");
         }
         legend
     }
@@ -137,7 +140,7 @@ impl<'a> Rendered<'a> {
         let mut remarks = Vec::new();
         remarks.extend(self.bound());
         if let Some(share) = report.recovered_share {
-            remarks.push(format!("recovered {:.0} % of what can be gained", share * 100.0));
+            remarks.push(recovered(share));
         }
         let account = &report.account;
         let known = |bytes: Option<u64>| bytes.map_or("not observed".into(), size);
@@ -153,6 +156,7 @@ impl<'a> Rendered<'a> {
             size(account.stale_bytes),
             report.used_according_to,
         ));
+        remarks.extend(waste(account).map(|what| format!("{what}; record again: {}", self.recording)));
         remarks.extend(self.failures());
         remarks.extend(self.disturbances());
         remarks.extend(self.coldness());
@@ -165,11 +169,6 @@ impl<'a> Rendered<'a> {
         Some(match self.report.bound_by {
             Some(BoundBy::Disk) => {
                 format!("bound {bound:.3} s: the disk needs this time for the used data, in any order")
-            }
-            Some(BoundBy::Order) => {
-                format!(
-                    "bound {bound:.3} s: what the program computes after a use that the disk cannot deliver earlier"
-                )
             }
             _ => format!("bound {bound:.3} s: the program itself needs this time (its fastest warm run)"),
         })
@@ -261,5 +260,37 @@ impl<'a> Rendered<'a> {
         let window = report.read_ahead_kb.map_or("unknown".into(), |kb| format!("{kb} KiB"));
         let (kernel, machine, runs) = (&report.kernel, &report.machine, report.runs);
         format!("Linux {kernel}, {machine}; read-ahead {window}{disk}; {runs} rounds, interleaved")
+    }
+}
+
+/// The recovered share in words: less than nothing is a loss.
+fn recovered(share: f64) -> String {
+    match share {
+        _ if share < 0.0 => format!("slower by {:.0} % of what can be gained", -share * 100.0),
+        _ => format!("recovered {:.0} % of what can be gained", share * 100.0),
+    }
+}
+
+/// What it means if the program did not use most of what was prefetched.
+fn waste(account: &Account) -> Option<&'static str> {
+    let is_most = account.wasted_bytes? > account.issued_bytes / 2;
+    is_most.then_some("most of what was prefetched was not used: the profile is of another start")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn negative_share_is_a_loss() {
+        assert_eq!(recovered(0.93), "recovered 93 % of what can be gained");
+        assert_eq!(recovered(-1.18), "slower by 118 % of what can be gained");
+    }
+
+    #[test]
+    fn waste_of_most_is_a_reason_to_record_again() {
+        let account = |wasted_bytes| Account { issued_bytes: 100, wasted_bytes, ..Account::default() };
+        assert!(waste(&account(Some(99))).is_some());
+        assert!(waste(&account(Some(50))).is_none() && waste(&account(None)).is_none());
     }
 }

@@ -42,8 +42,8 @@ impl Summary<'_> {
         });
         if let Some(start) = &recording.first_start {
             value["first_start"] = json!({
-                "created_files": start.created.len(),
-                "created": start.examples(),
+                "written_files": start.written.len(),
+                "written": start.examples(),
                 "runs": start.runs,
                 "kept_run": start.kept_run,
                 "failure": start.failure,

@@ -72,7 +72,9 @@ pub fn checked(target: &Target, checked: &Checked) -> String {
     let (name, rule, running_kb) = (shown(&target.name), path(&checked.rule), checked.running_kb);
     match checked.rule_kb {
         _ if checked.agrees() => format!("{name}: {running_kb} KiB, as in {rule}\n"),
-        None => format!("{name}: {running_kb} KiB, and there is no rule; write one with: ahead tune … --persist\n"),
+        None => {
+            format!("{name}: {running_kb} KiB, and there is no rule; write one with: sudo ahead tune … --persist\n")
+        }
         Some(_) if !checked.intact => {
             format!("{name}: {rule} was changed since ahead wrote it; write it again with --persist\n")
         }

@@ -108,13 +108,6 @@ impl Geometry {
         let start_ns = zone.first_tau_ns + (byte - zone.first_byte) / zone.track_bytes * self.pitch_ns;
         (start_ns, start_ns + self.turn_ns)
     }
-
-    /// The time in which this number of bytes passes at least, anywhere from `byte` on: inner tracks are not longer.
-    pub(crate) fn least_pass_ns(&self, byte: u64, bytes: u64) -> u64 {
-        let track_bytes = u128::from(self.zone_of_byte(byte).track_bytes);
-        (u128::from(bytes) * u128::from(self.turn_ns) / track_bytes) as u64
-    }
-
     /// The change to the next track.
     pub(crate) fn change_ns(&self) -> u64 {
         self.pitch_ns - self.turn_ns

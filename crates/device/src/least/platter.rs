@@ -71,11 +71,6 @@ impl Platter {
         Platter { geometry, turn_ns, spare_change_ns, overhead_ns: overhead_ns as i64, access_ns, tracks_ns }
     }
 
-    /// Whether every move away from reading on has the same cost.
-    pub(super) fn is_fixed(&self) -> bool {
-        self.access_ns.is_some()
-    }
-
     /// The range on the platter; it must not be empty.
     pub(super) fn span(&self, range: &Range<u64>) -> Span {
         let geometry = &self.geometry;
@@ -98,11 +93,6 @@ impl Platter {
     pub(super) fn pass_ns(&self, span: &Span) -> i64 {
         let changes_ns = (span.last_track - span.first_track) * self.spare_change_ns;
         (span.end_ns - span.start_ns - changes_ns - ROUNDING_NS).max(0)
-    }
-
-    /// Least time in which `bytes` of an extent pass the head.
-    pub(super) fn part_ns(&self, extent_start: u64, bytes: u64) -> u64 {
-        self.geometry.least_pass_ns(extent_start, bytes)
     }
 
     /// Tracks between two extents, 0 if they share one.

@@ -14,7 +14,6 @@
 
 use crate::time::{BYTES_PER_MB, NS_PER_S};
 use crate::{Cloud, Flash};
-use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// Steps of the weights.
@@ -35,11 +34,8 @@ struct Price {
 }
 
 impl Price {
-    /// Cost of an extent of which the set has this number of bytes, without its run.
+    /// Cost of an extent of this length, without its run.
     fn extent_ns(&self, bytes: u64) -> f64 {
-        if bytes == 0 {
-            return 0.0;
-        }
         let requests = bytes as f64 / self.request_bytes;
         let requests = if self.whole_requests { requests.ceil() } else { requests };
         (requests - 1.0).max(0.0) * self.per_request_ns + bytes as f64 * self.per_byte_ns
@@ -51,110 +47,72 @@ impl Price {
     }
 }
 
-/// The prices of a disk, and its extents.
-#[derive(Clone, Debug)]
-pub(super) struct RequestTimes {
-    prices: Vec<Price>,
-    extents: Vec<Range<u64>>,
+/// The channels and the bus of a flash disk.
+///
+/// Let `I` be the time in which the bus waits before the transfer of a request, `t` the transfer, `l` the latency, and `n` the channels.
+/// A request gets its channel when the `n`th request before it has ended, so the `I` of the last `n` requests and the
+/// `t` of the `n - 1` before it sum to at least `l`. Summed over all requests:
+///
+/// ```text
+///   n · sum(I) >= sum(l - (n - 1) · min(t, l)),     and     I >= l for the first request
+/// ```
+///
+/// The time is at least `sum(t)` plus each weighted mean of the two. A run begins with a request that continues no other one. Its
+/// further requests cost the lower latency. A transfer longer than a latency covers one latency only, so
+/// long requests count as several.
+pub(super) fn flash_ns(flash: &Flash, max_request_bytes: u64, extents: &[Range<u64>]) -> u64 {
+    let channels = f64::from(flash.channels);
+    let (read_ns, sequential_ns) = flash.read_latencies_ns();
+    let byte_ns = NS_PER_S / BYTES_PER_MB / flash.read_mb_per_s;
+    let longest_ns = read_ns.max(sequential_ns) as f64;
+    let price = |weight: f64, request_bytes, whole_requests| Price {
+        fixed_ns: (1.0 - weight) * read_ns as f64,
+        per_run_ns: weight / channels * read_ns as f64,
+        per_request_ns: weight / channels * read_ns.min(sequential_ns) as f64,
+        request_bytes,
+        whole_requests,
+        per_byte_ns: byte_ns * (1.0 - weight * (channels - 1.0) / channels),
+    };
+    let mut prices: Vec<Price> = weights().map(|weight| price(weight, max_request_bytes as f64, true)).collect();
+    let covering_bytes = longest_ns / byte_ns;
+    if flash.channels > 1 && covering_bytes > 0.0 && covering_bytes < max_request_bytes as f64 {
+        prices.extend(weights().map(|weight| price(weight, covering_bytes, false)));
+    }
+    best_ns(prices, extents)
 }
 
-/// What the set has: its extents, and their cost at each price.
-#[derive(Clone, Debug, Default)]
-pub(super) struct RequestSet {
-    extents: BTreeSet<usize>,
-    costs_ns: Vec<f64>,
+/// The two token buckets and the slots of a network volume.
+///
+/// The last request waits until each bucket has refilled by all tokens but its burst, and then takes the latency. A request occupies a
+/// slot for the latency.
+pub(super) fn cloud_ns(cloud: &Cloud, max_request_bytes: u64, extents: &[Range<u64>]) -> u64 {
+    let limits = cloud.limits();
+    let price = |by_requests: f64, fixed_ns: f64, request_ns: f64, request_bytes: u64| Price {
+        fixed_ns: by_requests * fixed_ns + (1.0 - by_requests) * (limits.latency_ns - limits.burst_bytes_ns),
+        per_run_ns: by_requests * request_ns,
+        per_request_ns: by_requests * request_ns,
+        request_bytes: request_bytes as f64,
+        whole_requests: true,
+        per_byte_ns: (1.0 - by_requests) * limits.byte_ns,
+    };
+    let unit_bytes = limits.unit_bytes.min(max_request_bytes);
+    let latency_only = Price { per_run_ns: 0.0, ..price(1.0, limits.latency_ns, 0.0, unit_bytes) };
+    let by_tokens =
+        weights().map(|weight| price(weight, limits.latency_ns - limits.burst_ios_ns, limits.io_ns, unit_bytes));
+    let by_slots = weights().map(|weight| price(weight, 0.0, limits.slot_ns, max_request_bytes));
+    best_ns(by_tokens.chain(by_slots).chain([latency_only]), extents)
 }
 
-impl RequestTimes {
-    /// The channels and the bus of a flash disk.
-    ///
-    /// Let `I` be the time in which the bus waits before the transfer of a request, `t` the transfer, `l` the latency, and `n` the channels.
-    /// A request gets its channel when the `n`th request before it has ended, so the `I` of the last `n` requests and the
-    /// `t` of the `n - 1` before it sum to at least `l`. Summed over all requests:
-    ///
-    /// ```text
-    ///   n · sum(I) >= sum(l - (n - 1) · min(t, l)),     and     I >= l for the first request
-    /// ```
-    ///
-    /// The time is at least `sum(t)` plus each weighted mean of the two. A run begins with a request that continues no other one. Its
-    /// further requests cost the lower latency. A transfer longer than a latency covers one latency only, so
-    /// long requests count as several.
-    pub(super) fn flash(flash: &Flash, max_request_bytes: u64, extents: &[Range<u64>]) -> RequestTimes {
-        let channels = f64::from(flash.channels);
-        let (read_ns, sequential_ns) = flash.read_latencies_ns();
-        let byte_ns = NS_PER_S / BYTES_PER_MB / flash.read_mb_per_s;
-        let longest_ns = read_ns.max(sequential_ns) as f64;
-        let price = |weight: f64, request_bytes, whole_requests| Price {
-            fixed_ns: (1.0 - weight) * read_ns as f64,
-            per_run_ns: weight / channels * read_ns as f64,
-            per_request_ns: weight / channels * read_ns.min(sequential_ns) as f64,
-            request_bytes,
-            whole_requests,
-            per_byte_ns: byte_ns * (1.0 - weight * (channels - 1.0) / channels),
-        };
-        let mut prices: Vec<Price> = weights().map(|weight| price(weight, max_request_bytes as f64, true)).collect();
-        let covering_bytes = longest_ns / byte_ns;
-        if flash.channels > 1 && covering_bytes > 0.0 && covering_bytes < max_request_bytes as f64 {
-            prices.extend(weights().map(|weight| price(weight, covering_bytes, false)));
-        }
-        RequestTimes { prices, extents: extents.to_vec() }
-    }
-
-    /// The two token buckets and the slots of a network volume.
-    ///
-    /// The last request waits until each bucket has refilled by all tokens but its burst, and then takes the latency. A request occupies a
-    /// slot for the latency.
-    pub(super) fn cloud(cloud: &Cloud, max_request_bytes: u64, extents: &[Range<u64>]) -> RequestTimes {
-        let limits = cloud.limits();
-        let price = |by_requests: f64, fixed_ns: f64, request_ns: f64, request_bytes: u64| Price {
-            fixed_ns: by_requests * fixed_ns + (1.0 - by_requests) * (limits.latency_ns - limits.burst_bytes_ns),
-            per_run_ns: by_requests * request_ns,
-            per_request_ns: by_requests * request_ns,
-            request_bytes: request_bytes as f64,
-            whole_requests: true,
-            per_byte_ns: (1.0 - by_requests) * limits.byte_ns,
-        };
-        let unit_bytes = limits.unit_bytes.min(max_request_bytes);
-        let latency_only = Price { per_run_ns: 0.0, ..price(1.0, limits.latency_ns, 0.0, unit_bytes) };
-        let by_tokens =
-            weights().map(|weight| price(weight, limits.latency_ns - limits.burst_ios_ns, limits.io_ns, unit_bytes));
-        let by_slots = weights().map(|weight| price(weight, 0.0, limits.slot_ns, max_request_bytes));
-        let prices = by_tokens.chain(by_slots).chain([latency_only]).collect();
-        RequestTimes { prices, extents: extents.to_vec() }
-    }
-
-    pub(super) fn empty_set(&self) -> RequestSet {
-        RequestSet { extents: BTreeSet::new(), costs_ns: vec![0.0; self.prices.len()] }
-    }
-
-    /// The part of an extent in the set grows from `before` to `after` bytes.
-    pub(super) fn grow(&self, set: &mut RequestSet, index: usize, before: u64, after: u64) {
-        let of = |index: &usize| &self.extents[*index];
-        let neighbours = (before == 0)
-            .then(|| (set.extents.range(..index).next_back().map(of), set.extents.range(index + 1..).next().map(of)));
-        let own = &self.extents[index];
-        for (price, cost_ns) in self.prices.iter().zip(&mut set.costs_ns) {
-            *cost_ns += price.extent_ns(after) - price.extent_ns(before);
-            *cost_ns += match neighbours {
-                None => 0.0,
-                Some((None, None)) => price.per_run_ns,
-                Some((Some(left), None)) => price.between_ns(left, own),
-                Some((None, Some(right))) => price.between_ns(own, right),
-                Some((Some(left), Some(right))) => {
-                    price.between_ns(left, own) + price.between_ns(own, right) - price.between_ns(left, right)
-                }
-            };
-        }
-        set.extents.insert(index);
-    }
-
-    /// The bound of the best price.
-    pub(super) fn least_ns(&self, set: &RequestSet) -> u64 {
-        let bounds_ns = self.prices.iter().zip(&set.costs_ns).map(|(price, cost_ns)| price.fixed_ns + cost_ns);
-        let best_ns = bounds_ns.fold(0.0, f64::max);
-        // Sums of a hundred thousand costs are exact to far better than this.
-        (best_ns * (1.0 - 1e-9) - 1.0).max(0.0) as u64
-    }
+/// The cost of the extents at the best price.
+fn best_ns(prices: impl IntoIterator<Item = Price>, extents: &[Range<u64>]) -> u64 {
+    let cost_ns = |price: Price| {
+        let gaps_ns: f64 = extents.windows(2).map(|pair| price.between_ns(&pair[0], &pair[1])).sum();
+        let reads_ns: f64 = extents.iter().map(|extent| price.extent_ns(extent.end - extent.start)).sum();
+        price.fixed_ns + price.per_run_ns + gaps_ns + reads_ns
+    };
+    let best_ns = prices.into_iter().map(cost_ns).fold(0.0, f64::max);
+    // Sums of a hundred thousand costs are exact to far better than this.
+    (best_ns * (1.0 - 1e-9) - 1.0).max(0.0) as u64
 }
 
 fn weights() -> impl Iterator<Item = f64> {

@@ -105,7 +105,7 @@ static __always_inline void fill_event(struct counter_event *event, struct open_
 	event->wasted = record->counts[COUNT_WASTED];
 	event->pid = process_and_thread >> 32;
 	event->tid = process_and_thread;
-	event->flags = decision->is_thrashed ? EVENT_IS_THRASHED : 0;
+	event->flags = (decision->is_thrashed ? EVENT_IS_THRASHED : 0) | (is_device(inode) ? EVENT_IS_DEVICE : 0);
 	if (BPF_CORE_READ(open, f_mode) & FMODE_RANDOM)
 		event->flags |= EVENT_IS_RANDOM;
 	bpf_get_current_comm(event->name, NAME_BYTES);

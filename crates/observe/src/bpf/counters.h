@@ -42,6 +42,7 @@ enum counter_flag {
 	EVENT_IS_THRASHED = 2, /* the page had been issued before */
 	EVENT_IS_MAPPED = 4,   /* by an access to a mapping, which was found */
 	EVENT_IS_OPEN = 8,     /* the descriptor was found */
+	EVENT_IS_DEVICE = 16,  /* the pages are those of a block device, and not of a file */
 };
 
 enum mapping_advice { ADVICE_NORMAL, ADVICE_SEQUENTIAL, ADVICE_RANDOM };

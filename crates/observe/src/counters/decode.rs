@@ -34,6 +34,7 @@ const IS_RANDOM: u8 = 1;
 const IS_THRASHED: u8 = 2;
 const IS_MAPPED: u8 = 4;
 const IS_OPEN: u8 = 8;
+const IS_DEVICE: u8 = 16;
 
 /// The members of a structure.
 struct Fields<'a>(&'a [u8]);
@@ -130,6 +131,7 @@ pub(super) fn event(bytes: &[u8]) -> Option<DecisionEvent> {
         inode: fields.u64(16),
         device: DeviceNumber::from_kernel(fields.u32(152)),
         inode_number: fields.u64(24),
+        is_block_device: flags & IS_DEVICE != 0,
         descriptor: (flags & IS_OPEN != 0).then(|| fields.u32(156)),
         kind,
         page: fields.u64(32),
@@ -195,7 +197,10 @@ mod tests {
             ("disk_window", 26),
             ("mmap_miss", 27),
             ("kind", layout.value("decision_kind", "DECIDED_FAULT")),
-            ("flags", flag("EVENT_IS_RANDOM") | flag("EVENT_IS_MAPPED") | flag("EVENT_IS_OPEN")),
+            (
+                "flags",
+                ["RANDOM", "MAPPED", "OPEN", "DEVICE"].map(|name| flag(&format!("EVENT_IS_{name}"))).iter().sum(),
+            ),
             ("advice", layout.value("mapping_advice", "ADVICE_RANDOM")),
         ];
         let mut bytes = layout.bytes("counter_event", &members);
@@ -219,6 +224,7 @@ mod tests {
             inode: 3,
             device: DeviceNumber::new(8, 21),
             inode_number: 4,
+            is_block_device: true,
             descriptor: Some(22),
             kind: DecisionKind::Fault,
             page: 5,
@@ -242,7 +248,7 @@ mod tests {
         members.push(("kind", layout.value("decision_kind", "DECIDED_MARKER")));
         let other = event(&layout.bytes("counter_event", &members)).unwrap();
         assert_eq!((other.kind, other.descriptor, other.mapping), (DecisionKind::Marker, None, None));
-        assert!(other.is_thrashed && !other.before.is_random);
+        assert!(other.is_thrashed && !other.before.is_random && !other.is_block_device);
     }
 
     #[test]

@@ -205,7 +205,9 @@ pub struct DecisionEvent {
     pub device: DeviceNumber,
     /// Number of the inode.
     pub inode_number: u64,
-    /// A descriptor of the process for this open file. `None`: it was closed, and only a mapping remains.
+    /// Whether the pages are those of a block device, and not of a file.
+    pub is_block_device: bool,
+    /// A descriptor of the process for this open file, in the table of the thread. `None`: it was closed, and only a mapping remains.
     pub descriptor: Option<u32>,
     /// The access that caused the decision.
     pub kind: DecisionKind,

@@ -39,7 +39,9 @@ pub fn rows(unit: &str, parts: &[&str], rows: &[(&str, &[f64])]) -> String {
         canvas.text("value", (from + 8.0, middle), Anchor::Start, &short(sum(values)));
     }
     let spoken: Vec<String> = rows.iter().map(|(label, values)| format!("{label}: {}", short(sum(values)))).collect();
-    canvas.finish(&format!("{} in {unit}, {}", parts.join(" and "), spoken.join(", ")))
+    let picture = canvas.finish(&format!("{} in {unit}, {}", parts.join(" and "), spoken.join(", ")));
+    // Few letters: on a narrow page they are larger, and the picture shrinks.
+    picture.replacen("<svg ", "<svg class=\"rows\" ", 1)
 }
 
 #[cfg(test)]

@@ -3,9 +3,9 @@
 use super::{IDLE, Report, locked};
 use crate::counts::reason;
 use crate::times::Times;
-use crate::world::{Mapped, NotDone};
+use crate::world::NotDone;
 use ahead_model::PAGE_BYTES;
-use ahead_sys::other_process::{self, OtherProcess};
+use ahead_sys::other_process::{self, Descriptor, Expected};
 use ahead_sys::{Error, background, cache};
 use rustc_hash::FxHashMap;
 use rustix::io::Errno;
@@ -29,13 +29,11 @@ const MOST_DESCRIPTORS: usize = 512;
 /// A worker without work ends after this time.
 const WORKER_IDLE: Duration = Duration::from_secs(5);
 
-/// How pages are requested.
+/// The file whose pages are requested, through an own descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source {
-    /// Through an own descriptor of the file that a process has open.
-    Descriptor { pid: u32, number: u32, inode_number: u64 },
-    /// Through a mapping of a process.
-    Memory { pid: u32, mapping: Mapped },
+pub(super) struct Source {
+    pub descriptor: Descriptor,
+    pub expected: Expected,
 }
 
 /// What a worker does.
@@ -197,12 +195,7 @@ impl Lane {
             self.report.expired.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        let done = match source {
-            Source::Descriptor { pid, number, inode_number } => self
-                .descriptor(open, pid, number, inode_number)
-                .and_then(|descriptor| request(&descriptor, ranges, piece_pages)),
-            Source::Memory { pid, mapping } => request_mapped(pid, mapping, ranges, piece_pages),
-        };
+        let done = self.descriptor(open, &source).and_then(|descriptor| request(&descriptor, ranges, piece_pages));
         match done {
             Ok(()) => locked::<Times>(&self.report.latency).add(age()),
             Err(why) => locked(&self.report.failures).push((open, why)),
@@ -210,7 +203,7 @@ impl Lane {
     }
 
     /// The own descriptor of a file, opened if there is none.
-    fn descriptor(&self, open: u64, pid: u32, number: u32, inode_number: u64) -> Result<Arc<OwnedFd>, NotDone> {
+    fn descriptor(&self, open: u64, source: &Source) -> Result<Arc<OwnedFd>, NotDone> {
         if let Some(opened) = locked(&self.state).opened.get_mut(&open) {
             opened.used = Instant::now();
             return Ok(opened.descriptor.clone());
@@ -218,13 +211,8 @@ impl Lane {
         if self.report.descriptors.load(Ordering::Relaxed) >= MOST_DESCRIPTORS {
             return Err(NotDone::Busy);
         }
-        let descriptor = other_process::reopen_descriptor(pid, number).map_err(not_opened)?;
-        // Another file: the process has replaced the descriptor, or another process has its number.
-        if other_process::inode_number(&descriptor).ok() != Some(inode_number)
-            && !other_process::is_block_device(&descriptor).unwrap_or(false)
-        {
-            return Err(NotDone::Gone);
-        }
+        // Not another file: the process may have replaced the descriptor, or another process has its number.
+        let descriptor = other_process::reopen_descriptor(&source.descriptor, &source.expected).map_err(not_opened)?;
         let descriptor = Arc::new(descriptor);
         let opened = Opened { descriptor: descriptor.clone(), used: Instant::now() };
         if locked(&self.state).opened.insert(open, opened).is_none() {
@@ -237,7 +225,7 @@ impl Lane {
 fn not_opened(error: Error) -> NotDone {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         // No such process or descriptor any more, or the descriptor is something else now.
-        Some(Errno::NOENT | Errno::SRCH | Errno::NXIO | Errno::INVAL) => NotDone::Gone,
+        Some(Errno::NOENT | Errno::SRCH | Errno::NXIO | Errno::STALE) => NotDone::Gone,
         Some(Errno::PERM | Errno::ACCESS) => NotDone::Impossible(reason::NOT_OPENED),
         _ => NotDone::Failed(error.to_string()),
     }
@@ -252,24 +240,8 @@ fn request(descriptor: &OwnedFd, ranges: &[Range<u64>], piece_pages: u64) -> Res
     Ok(())
 }
 
-/// Requests ranges of a file through a mapping of a process.
-fn request_mapped(pid: u32, mapping: Mapped, ranges: &[Range<u64>], piece_pages: u64) -> Result<(), NotDone> {
-    let failed = |error: Error| match error.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(Errno::SRCH) => NotDone::Gone,
-        Some(Errno::PERM | Errno::ACCESS) => NotDone::Forbidden(error.to_string()),
-        _ => NotDone::Failed(error.to_string()),
-    };
-    let process = OtherProcess::open(pid).map_err(failed)?;
-    let within = |range: &Range<u64>| range.start.max(mapping.first_page)..range.end.min(mapping.end_page);
-    for piece in ranges.iter().map(within).flat_map(|range| pieces(&range, piece_pages)) {
-        let address = |page: u64| mapping.address + (page - mapping.first_page) * PAGE_BYTES;
-        process.will_need(&(address(piece.start)..address(piece.end))).map_err(failed)?;
-    }
-    Ok(())
-}
-
 /// A range in pieces of at most this length; none of an empty range.
-fn pieces(range: &Range<u64>, piece_pages: u64) -> impl Iterator<Item = Range<u64>> + use<> {
+pub(crate) fn pieces(range: &Range<u64>, piece_pages: u64) -> impl Iterator<Item = Range<u64>> + use<> {
     let (range, step) = (range.clone(), piece_pages.max(1));
     let mut at = range.start;
     std::iter::from_fn(move || {
@@ -285,6 +257,7 @@ fn pieces(range: &Range<u64>, piece_pages: u64) -> impl Iterator<Item = Range<u6
 mod tests {
     use super::super::{EXPIRES, MOST_THREADS};
     use super::*;
+    use ahead_model::DeviceNumber;
 
     #[test]
     fn range_is_cut_into_pieces() {
@@ -301,7 +274,8 @@ mod tests {
         let lane = Arc::new(Lane::new(Arc::default(), EXPIRES));
         // As if both workers waited for the device.
         locked(&lane.state).workers = MOST_WORKERS;
-        let source = Source::Descriptor { pid: 1, number: 1, inode_number: 1 };
+        let expected = Expected { device: DeviceNumber::new(8, 0), inode_number: 1, is_block_device: false };
+        let source = Source { descriptor: Descriptor::default(), expected };
         let read = |open| Work::Read { open, source, ranges: vec![0..1], piece_pages: 1, decided_ns: 0 };
         for open in 0..MOST_WAITING as u64 {
             assert!(lane.put(read(open)).is_ok());

@@ -1,10 +1,12 @@
 //! Disks by the device number of a file system: setting, largest request, speed.
 
+use super::mount_points::table_of;
 use super::setting::{self, DiskSetting};
 use super::speed::Speed;
 use crate::world::Target;
 use ahead_model::{DeviceNumber, PAGE_BYTES};
-use ahead_sys::mounts::{self, Mount, Table};
+use ahead_sys::mounts::{self, Mount};
+use ahead_sys::within::Patience;
 use ahead_sys::{bdi, block};
 use rustc_hash::FxHashMap;
 use std::path::{Path, PathBuf};
@@ -48,12 +50,12 @@ impl Disks {
     }
 
     /// The disk of an open file.
-    pub(super) fn of(&mut self, target: &Target) -> &mut Disk {
+    pub(super) fn of(&mut self, target: &Target, patience: &mut Patience) -> &mut Disk {
         if !self.by_device.contains_key(&target.device) {
             if self.by_device.len() >= MOST {
                 self.forget_all();
             }
-            let disk = self.look_up(target);
+            let disk = self.look_up(target, patience);
             self.by_device.insert(target.device, disk);
         }
         self.by_device.get_mut(&target.device).expect("it was inserted")
@@ -79,9 +81,9 @@ impl Disks {
         self.settings.clear();
     }
 
-    fn look_up(&mut self, target: &Target) -> Disk {
+    fn look_up(&mut self, target: &Target, patience: &mut Patience) -> Disk {
         let device = target.device;
-        let mount = mount_of(target);
+        let mount = mount_of(target, patience);
         let sys = Path::new("/sys");
         let governing = match &mount {
             Some(mount) => bdi::governing_mount(sys, mount),
@@ -120,10 +122,10 @@ impl Disks {
 }
 
 /// A mount of the file system: in our namespace, or in that of the process.
-fn mount_of(target: &Target) -> Option<Mount> {
+fn mount_of(target: &Target, patience: &mut Patience) -> Option<Mount> {
     let is_it = |mount: &Mount| mount.device == target.device;
     let own = mounts::own().ok()?.into_iter().find(is_it);
-    own.or_else(|| Table::of_process(target.pid).and_then(|mut table| table.read()).ok()?.into_iter().find(is_it))
+    own.or_else(|| table_of(target.pid, patience)?.into_iter().find(is_it))
 }
 
 #[cfg(test)]
@@ -134,13 +136,13 @@ mod tests {
     fn disk_of_a_file_has_its_largest_request() {
         let here = rustix::fs::stat(env!("CARGO_MANIFEST_DIR")).unwrap().st_dev;
         let target = Target { pid: std::process::id(), device: DeviceNumber::from_stat(here), ..Target::default() };
-        let mut disks = Disks::default();
-        let disk = disks.of(&target);
+        let (mut disks, mut patience) = (Disks::default(), Patience::new(std::time::Duration::from_secs(60), 1));
+        let disk = disks.of(&target, &mut patience);
         assert!(disk.request_pages >= 1 && disk.speed.description().access_ns > 0);
         let nowhere = Target { device: DeviceNumber::new(4095, 1), ..target };
-        let disk = disks.of(&nowhere);
+        let disk = disks.of(&nowhere, &mut patience);
         assert!(disk.setting.is_none() && !disk.acts_on_close);
-        assert!(disks.of(&Target { device: DeviceNumber::new(0, 999_999), ..target }).acts_on_close);
+        assert!(disks.of(&Target { device: DeviceNumber::new(0, 999_999), ..target }, &mut patience).acts_on_close);
         assert!(disks.speed(nowhere.device).is_some());
         disks.forget_all();
         assert!(disks.speed(nowhere.device).is_none());

@@ -5,10 +5,10 @@ use crate::{Error, Result};
 use ahead_undo::home;
 use rustix::fs::Mode;
 use std::cell::Cell;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -89,8 +89,12 @@ impl Publisher {
             Err(e) if e.kind() == ErrorKind::AlreadyExists => fs::remove_file(temporary).and_then(|()| create()),
             created => created,
         };
-        let written =
-            file.and_then(|mut file| file.write_all(text.as_bytes())).and_then(|()| fs::rename(temporary, path));
+        let write = |mut file: File| {
+            // The umask may have removed permissions.
+            file.set_permissions(Permissions::from_mode(0o644))?;
+            file.write_all(text.as_bytes())
+        };
+        let written = file.and_then(write).and_then(|()| fs::rename(temporary, path));
         written.map_err(|source| {
             // On a full disk the part that was written takes room.
             let _ = fs::remove_file(temporary);

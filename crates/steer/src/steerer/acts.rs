@@ -249,7 +249,7 @@ impl<P: Policy> Steerer<P> {
             if done == Err(NotDone::Gone) {
                 let others = others.get_or_insert_with(|| world.holders());
                 if let Some((pid, descriptor)) = others.get(&open) {
-                    target = Target { pid: *pid, descriptor: Some(*descriptor), ..target };
+                    target = Target { pid: *pid, tid: *pid, descriptor: Some(*descriptor), ..target };
                     done = world.set_window(&target, set.pages, baseline);
                 }
             }
@@ -277,7 +277,7 @@ impl<P: Policy> Steerer<P> {
     /// The rules were read again, or could not be.
     pub(crate) fn log_rules(&mut self, world: &mut impl World, outcome: Outcome, reason: String) {
         self.counts.act(LoggedAct::Rules, outcome);
-        self.log_process(world, 0, "", reason);
+        self.log_process(world, 0, b"", reason);
         if let Some(entry) = self.entries.last_mut() {
             (entry.act, entry.outcome) = (LoggedAct::Rules, outcome);
         }
@@ -305,12 +305,12 @@ impl<P: Policy> Steerer<P> {
         // Before the lookup of the path, which is not part of the act.
         let latency_us = line.decided_ns.map(|decided| world.now_ns().saturating_sub(decided) as f64 / 1e3);
         let target = file.target;
-        let look_up = || world.path(&target).map(|path| path.to_string_lossy().into_owned());
-        let path = file.path.get_or_insert_with(look_up).clone();
+        let path = file.path.get_or_insert_with(|| world.path(&target)).as_ref();
+        let path = path.map(|path| path.to_string_lossy().into_owned());
         Some(LogEntry {
             time_ms: world.wall_ms(),
             pid: target.pid,
-            comm: file.comm.to_string(),
+            comm: String::from_utf8_lossy(&file.comm).into_owned(),
             descriptor: target.descriptor,
             path,
             class: self.policy.class(open).name().into(),

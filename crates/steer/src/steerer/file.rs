@@ -5,6 +5,7 @@ use crate::world::{Mapped, Target};
 use ahead_observe::{DecisionEvent, DecisionKind, MappingAdvice};
 use ahead_policy::Advice;
 use ahead_policy::steering::{Kind, Seen};
+use std::path::PathBuf;
 use std::rc::Rc;
 
 /// Unit of positions: bytes of a page.
@@ -17,9 +18,9 @@ const UNSHARED_NS: u64 = 1_000_000_000;
 #[derive(Clone, Debug)]
 pub(super) struct File {
     pub target: Target,
-    pub comm: Rc<str>,
+    pub comm: Rc<[u8]>,
     /// `None`: not looked up yet; `Some(None)`: not known.
-    pub path: Option<Option<String>>,
+    pub path: Option<Option<PathBuf>>,
     /// It is excluded, or the system has refused an act: no further acts, with the reason.
     pub left_alone: Option<&'static str>,
     /// The observer keeps its usual decisions to itself.
@@ -57,7 +58,7 @@ pub(super) struct Fetched {
 }
 
 impl File {
-    pub(super) fn new(event: &DecisionEvent, comm: Rc<str>) -> File {
+    pub(super) fn new(event: &DecisionEvent, comm: Rc<[u8]>) -> File {
         File {
             target: target(event),
             comm,
@@ -170,11 +171,13 @@ pub(super) fn prev_page(prev_pos: i64) -> Option<u64> {
 fn target(event: &DecisionEvent) -> Target {
     Target {
         pid: event.pid,
+        tid: event.tid,
         descriptor: event.descriptor,
         open: event.open,
         inode: event.inode,
         inode_number: event.inode_number,
         device: event.device,
+        is_block_device: event.is_block_device,
         mapping: event.mapping.map(|mapping| Mapped {
             first_page: mapping.first_page,
             end_page: mapping.end_page,

@@ -21,7 +21,7 @@ const IDLE_NS: u64 = Duration::from_secs(60).as_nanos() as u64;
 #[derive(Debug)]
 struct Known {
     process: Process,
-    cgroups: Vec<String>,
+    cgroups: Vec<Vec<u8>>,
     is_left_alone: bool,
     /// The rules depend on the path or the mount of a file.
     needs_places: bool,
@@ -43,9 +43,14 @@ impl Processes {
     }
 
     /// The control groups of a process for whose files the rules need paths or mounts. `None`: all its files are steered.
-    pub(super) fn needs_places(&self, pid: u32) -> Option<&[String]> {
+    pub(super) fn needs_places(&self, pid: u32) -> Option<&[Vec<u8>]> {
         let known = self.known.get(&pid).filter(|known| known.needs_places)?;
         Some(&known.cgroups)
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.known.len()
     }
 
     pub(super) fn leave_alone(&mut self, pid: u32) {
@@ -67,12 +72,12 @@ impl Processes {
 /// Whether the process has another name than at its lookup: it executes another program. The name of a decision is that of its thread.
 fn is_renamed(event: &DecisionEvent, process: &Process) -> bool {
     let name = event.comm.split(|byte| *byte == 0).next().unwrap_or_default();
-    event.tid == event.pid && name != process.comm.as_bytes()
+    event.tid == event.pid && name != &*process.comm
 }
 
 impl<P: Policy> Steerer<P> {
     /// The name of the process of a decision, if it may be steered.
-    pub(super) fn admitted_process(&mut self, world: &mut impl World, event: &DecisionEvent) -> Option<Rc<str>> {
+    pub(super) fn admitted_process(&mut self, world: &mut impl World, event: &DecisionEvent) -> Option<Rc<[u8]>> {
         let now_ns = event.time_ns;
         if let Some(known) = self.processes.known.get_mut(&event.pid) {
             known.seen_ns = now_ns;
@@ -95,7 +100,7 @@ impl<P: Policy> Steerer<P> {
     }
 
     /// A process that was not known, or has another program now.
-    fn meet(&mut self, world: &mut impl World, event: &DecisionEvent, process: Process) -> Option<Rc<str>> {
+    fn meet(&mut self, world: &mut impl World, event: &DecisionEvent, process: Process) -> Option<Rc<[u8]>> {
         let cgroups = if self.rules.needs_cgroups() { world.cgroups(event.pid) } else { Vec::new() };
         let verdict = self.rules.verdict_of_process(&process.comm, &cgroups);
         let needs_places = verdict.is_none();
@@ -128,11 +133,11 @@ impl<P: Policy> Steerer<P> {
         None
     }
 
-    pub(super) fn log_process(&mut self, world: &mut impl World, pid: u32, comm: &str, reason: String) {
+    pub(super) fn log_process(&mut self, world: &mut impl World, pid: u32, comm: &[u8], reason: String) {
         self.entries.push(LogEntry {
             time_ms: world.wall_ms(),
             pid,
-            comm: comm.to_owned(),
+            comm: String::from_utf8_lossy(comm).into_owned(),
             descriptor: None,
             path: None,
             class: ahead_policy::steering::Class::Unknown.name().into(),

@@ -99,7 +99,7 @@ struct Fake {
 
 impl Fake {
     fn new() -> Fake {
-        let process = Process { start_ticks: 1, comm: "reader".into(), is_kernel_thread: false };
+        let process = Process { start_ticks: 1, comm: b"reader".as_slice().into(), is_kernel_thread: false };
         Fake {
             now_ns: 1000,
             calls: Vec::new(),
@@ -132,8 +132,8 @@ impl World for Fake {
         self.process.clone()
     }
 
-    fn cgroups(&mut self, _: u32) -> Vec<String> {
-        vec!["/x".into()]
+    fn cgroups(&mut self, _: u32) -> Vec<Vec<u8>> {
+        vec![b"/x".to_vec()]
     }
 
     fn path(&mut self, _: &Target) -> Option<PathBuf> {
@@ -208,6 +208,7 @@ fn event(time_ns: u64) -> DecisionEvent {
         inode: INODE,
         device: DeviceNumber::new(8, 0),
         inode_number: 5,
+        is_block_device: false,
         descriptor: Some(3),
         kind: DecisionKind::Miss,
         page: 100,

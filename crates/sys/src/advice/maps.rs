@@ -62,6 +62,7 @@ pub fn areas(addresses: &Range<usize>) -> Result<Vec<Area>> {
         let area = parse(line)
             .ok_or_else(|| Error::Parse { path: MAPS.into(), text: String::from_utf8_lossy(line).into_owned() })?;
         if area.addresses.start < addresses.end && addresses.start < area.addresses.end {
+            found.try_reserve(1).map_err(|e| Error::io(format!("read {MAPS}"), e))?;
             found.push(area);
         }
     }

@@ -36,6 +36,10 @@ impl DirectoryEntry {
         }
     }
 
+    pub(super) fn new(directory: Directory, name: &OsStr) -> DirectoryEntry {
+        DirectoryEntry { directory, name: name.into() }
+    }
+
     /// The open directory.
     pub fn directory(&self) -> &Directory {
         &self.directory

@@ -8,7 +8,7 @@
 //!     otherwise the identity (after a restart the rule has set the window)           ──▶ the window of the device with this identity
 //! ```
 
-use super::files::{TEMPORARY, remove, replace, temporary};
+use super::files::{TEMPORARY, find_place, remove, remove_empty, replace, temporary};
 use super::{STATES, Store};
 use crate::identity::Identity;
 use crate::{Error, Result, System, Target};
@@ -96,7 +96,8 @@ pub(super) fn key_by_number(number: DeviceNumber) -> String {
 impl Kept {
     pub(super) fn place(&self, system: &System) -> Place {
         let mounts = system.mounts().unwrap_or_default();
-        let own = Some(&self.state.window).filter(|window| window.boot == system.boot() && window.setting.exists());
+        let own = Some(&self.state.window)
+            .filter(|window| window.boot == system.boot() && is_setting(system, &window.setting));
         if let Some(window) = own.filter(|window| self.is_still(system, &mounts, window)) {
             return Place::Here(window.setting.clone());
         }
@@ -140,6 +141,12 @@ fn is_hidden(system: &System, mounts: &[Mount], window: &Window) -> bool {
     !is_of_device(window) && !mounts.iter().any(|mount| number_of(system, mount) == Some(window.number))
 }
 
+/// Whether a path is that of a window: a state in a tree of another user may name any file.
+fn is_setting(system: &System, path: &Path) -> bool {
+    let is_below = |path: PathBuf| fs::canonicalize(system.sys("")).is_ok_and(|sys| path.starts_with(sys));
+    path.ends_with("read_ahead_kb") && fs::canonicalize(path).is_ok_and(is_below)
+}
+
 /// Whether two paths lead to the same setting.
 fn is_same(one: &Path, other: &Path) -> bool {
     one == other || matches!((fs::canonicalize(one), fs::canonicalize(other)), (Ok(one), Ok(other)) if one == other)
@@ -179,10 +186,9 @@ impl Store {
 
     /// The keys of all states.
     fn keys(&self) -> Result<Vec<String>> {
-        let entries = match fs::read_dir(self.at(Path::new(STATES))) {
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.map_err(|e| Error::io("list the recorded windows", e))?,
-        };
+        let Some(place) = find_place(&self.system.kept, &self.state_file(""))? else { return Ok(Vec::new()) };
+        let entries = fs::read_dir(place.directory().descriptor_path());
+        let entries = entries.map_err(|e| Error::io("list the recorded windows", e))?;
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
         let mut keys: Vec<String> = names.filter_map(|name| name.strip_suffix(".json").map(str::to_owned)).collect();
         sorting::sort(&mut keys);
@@ -195,38 +201,41 @@ impl Store {
 
     pub(super) fn state(&self, key: &str) -> Result<Option<Settings>> {
         let path = self.state_file(key);
-        match fs::metadata(&path) {
+        let Some(place) = find_place(&self.system.kept, &path)? else { return Ok(None) };
+        match fs::metadata(place.path()) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
             Ok(metadata) if metadata.len() <= LONGEST_BYTES => {}
             Ok(_) => return Err(Error::State { path, why: "it is too long".into() }),
             Err(e) => return Err(Error::io(format!("stat {}", path.display()), e)),
         }
-        let text = fs::read(&path).map_err(|e| Error::io(format!("read {}", path.display()), e))?;
+        let text = fs::read(place.path()).map_err(|e| Error::io(format!("read {}", path.display()), e))?;
         serde_json::from_slice(&text).map(Some).map_err(|e| Error::State { path, why: e.to_string() })
     }
 
     pub(super) fn write_state(&self, key: &str, state: &Settings) -> Result<()> {
         let text = serde_json::to_string_pretty(state).expect("plain values");
-        replace(&self.state_file(key), &(text + "\n"))
+        replace(&self.system.kept, &self.state_file(key), &(text + "\n"))
     }
 
     /// Removes a state, and created directories that are empty.
     pub(super) fn forget(&self, key: &str, state: &Settings) -> Result<()> {
         let file = self.state_file(key);
-        remove(&temporary(&file))?;
-        remove(&file)?;
-        state.directories.iter().for_each(|directory| drop(fs::remove_dir(self.at(directory))));
+        remove(&self.system.kept, &temporary(&file))?;
+        remove(&self.system.kept, &file)?;
+        state.directories.iter().for_each(|directory| remove_empty(&self.system.kept, &self.at(directory)));
         Ok(())
     }
 
     /// Removes temporary files of a process that was killed before its first state was complete.
     pub(super) fn remove_partial_files(&self) -> Result<()> {
         let directory = self.at(Path::new(STATES));
-        let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
-        let mut left = entries.filter(|entry| entry.file_name().to_string_lossy().ends_with(TEMPORARY));
-        left.try_for_each(|entry| remove(&entry.path()).map(drop))?;
+        if let Some(place) = find_place(&self.system.kept, &self.state_file(""))? {
+            let names = place.directory().names()?;
+            let mut left = names.iter().filter(|name| name.to_string_lossy().ends_with(TEMPORARY));
+            left.try_for_each(|name| place.directory().remove_file(name))?;
+        }
         // The directories of states: it is not recorded which process created them, so they are removed only if empty.
-        directory.ancestors().take(2).for_each(|directory| drop(fs::remove_dir(directory)));
+        directory.ancestors().take(2).for_each(|directory| remove_empty(&self.system.kept, directory));
         Ok(())
     }
 }

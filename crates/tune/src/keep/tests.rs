@@ -46,6 +46,40 @@ fn of_number(home: &Path, number: DeviceNumber) -> Target {
     Target { number, setting, kind: Kind::Disk, name, directory: None, device: None, identity, notes: Vec::new() }
 }
 
+/// Regression: with `--root TREE` rules and states were written, and directories removed, where links in the tree lead to.
+#[test]
+fn links_below_the_root_lead_to_no_file_outside() {
+    let Some(home) = home(Identity::Property { name: "ID_SERIAL".into(), value: "x".into() }) else { return };
+    let host = tempfile::tempdir().unwrap();
+    for directory in ["rules.d", "lib/ahead/tune"] {
+        fs::create_dir_all(host.path().join(directory)).unwrap();
+    }
+    symlink(host.path().join("rules.d"), home.home.path().join("etc/udev/rules.d")).unwrap();
+    symlink(host.path().join("lib"), home.home.path().join("var")).unwrap();
+    home.store.set(&home.target, 512, true).unwrap();
+    assert_eq!((files(host.path()), home.now()), (0, 512));
+    home.store.restore_all().unwrap();
+    assert!(host.path().join("lib/ahead/tune").is_dir(), "a directory of the host was removed");
+    assert_eq!((files(host.path()), home.now()), (0, 128));
+}
+
+/// Regression: a state in a tree of another user made `--restore --root TREE` write to any file that holds a number.
+#[test]
+fn state_that_names_another_file_than_a_window_changes_nothing() {
+    let Some(home) = home(Identity::Property { name: "ID_SERIAL".into(), value: "x".into() }) else { return };
+    home.store.set(&home.target, 512, false).unwrap();
+    let victim = home.home.path().join("victim/read_ahead_kb");
+    fs::create_dir(victim.parent().unwrap()).unwrap();
+    fs::write(&victim, "512\n").unwrap();
+    let state = fs::read_dir(home.home.path().join(STATES)).unwrap().next().unwrap().unwrap().path();
+    let text = fs::read_to_string(&state).unwrap();
+    let named = text.replace(home.target.setting.to_str().unwrap(), victim.to_str().unwrap());
+    assert_ne!(named, text);
+    fs::write(&state, named).unwrap();
+    home.store.restore_all().unwrap();
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "512\n");
+}
+
 impl Home {
     /// Replaces the mount table.
     fn mount(&self, points: &[&str], source: &str) {

@@ -1,8 +1,8 @@
 //! `ahead sim conform`: compares a policy with the kernel that it describes.
 
-use ahead_conform::conform;
-use ahead_conform::report::{json, reason_for_no_decision, text};
 use ahead_report::table::Screen;
+use ahead_sim::conform::conform;
+use ahead_sim::conform::report::{json, reason_for_no_decision, text};
 use ahead_sys::directory::HeldFile;
 use anyhow::Context;
 use clap::Args;

@@ -2,15 +2,13 @@
 
 use ahead::device_store::Descriptions;
 use ahead_disk::ModelSource;
-use ahead_model::DeviceNumber;
 use ahead_model::quantity::parse_size_with_unit;
-use ahead_report::number::{count, grouped, size};
 use ahead_report::text::printable;
 use ahead_sim::RecordingKind;
 use ahead_sim::replay::{ReplaySettings, Replayed, replay};
+use ahead_sim::report::{replay_json, replay_lines};
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
-use serde_json::json;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -54,7 +52,7 @@ impl Replay {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let model = ModelSource::load(&self.disk)?.model()?;
         let shown = || printable(self.profile.as_os_str().as_encoded_bytes());
-        if ahead_recordings::kind_of(&self.profile).with_context(shown)? == Some(RecordingKind::Trace) {
+        if ahead_sim::recordings::kind_of(&self.profile).with_context(shown)? == Some(RecordingKind::Trace) {
             bail!("{}: a trace, not a profile: name a file that `ahead record` wrote", shown());
         }
         let profile = ahead_profile::load(&self.profile)?;
@@ -68,61 +66,11 @@ impl Replay {
         };
         let devices = replay(&profile, &settings);
         let replayed = Replayed::total(&devices);
-        let text = if self.json { json(&settings, &replayed, &devices)? } else { lines(&settings, &replayed) };
+        let text = match self.json {
+            true => format!("{:#}\n", replay_json(&settings, &replayed, &devices)),
+            false => replay_lines(&settings, &replayed),
+        };
         std::io::stdout().write_all(text.as_bytes())?;
         Ok(ExitCode::SUCCESS)
     }
-}
-
-fn json(settings: &ReplaySettings, replayed: &Replayed, devices: &[(u64, Replayed)]) -> anyhow::Result<String> {
-    let devices = devices.iter().map(|(number, own)| {
-        json!({
-            "device": DeviceNumber::from_key(*number).to_string(),
-            "arrived_s": seconds(own.arrived_ns),
-            "requests": own.requests,
-            "issued_bytes": own.issued_bytes,
-            "bridged_bytes": own.bridged_bytes,
-        })
-    });
-    let whole = json!({
-        "disk": settings.model.name(),
-        "arrived_s": seconds(replayed.arrived_ns),
-        "submitted_s": seconds(replayed.submitted_ns),
-        "requests": replayed.requests,
-        "issued_bytes": replayed.issued_bytes,
-        "bridged_bytes": replayed.bridged_bytes,
-        "over_budget_bytes": replayed.over_budget_bytes,
-        "lookups": replayed.lookups,
-        "device": {
-            "requests": replayed.device.requests,
-            "bytes": replayed.device.bytes,
-            "busy_s": seconds(replayed.device.busy_ns),
-            "seeks": replayed.device.seeks,
-        },
-        "devices": devices.collect::<Vec<_>>(),
-    });
-    Ok(format!("{}\n", serde_json::to_string_pretty(&whole)?))
-}
-
-fn lines(settings: &ReplaySettings, replayed: &Replayed) -> String {
-    let prefetched = replayed.issued_bytes - replayed.bridged_bytes;
-    let mut lines = vec![
-        format!("prefetched     {:>10}  in {}", size(prefetched), count(replayed.requests, "request", "requests")),
-        format!("bridged        {:>10}", size(replayed.bridged_bytes)),
-    ];
-    if replayed.over_budget_bytes > 0 {
-        lines.push(format!("over budget    {:>10}  skipped", size(replayed.over_budget_bytes)));
-    }
-    if replayed.lookups > 0 {
-        lines.push(format!("lookups        {:>10}  (their reads are not simulated)", grouped(replayed.lookups)));
-    }
-    let disk = printable(settings.model.name().as_bytes());
-    let (requests, busy) = (grouped(replayed.device.requests), seconds(replayed.device.busy_ns));
-    lines.push(format!("{disk}: {requests} requests, busy for {busy:.3} s, {} seeks", grouped(replayed.device.seeks)));
-    lines.push(format!("arrived after {:.3} s", seconds(replayed.arrived_ns)));
-    lines.join("\n") + "\n"
-}
-
-fn seconds(time_ns: u64) -> f64 {
-    time_ns as f64 / 1e9
 }

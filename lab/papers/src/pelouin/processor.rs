@@ -4,25 +4,35 @@
 //! last `ways` pages of each colour. A file's pages are in frames of any colour, so the eviction of the first page is
 //! random. It occurs around the moment at which the read pages fill the cache.
 
+use crate::PaperError;
+use crate::claims::runs::Setup;
+use crate::claims::value::{Number, Value};
 use ahead_policy::PAGE_BYTES;
 use ahead_sim::Chance;
 
 /// A cache of pages.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ProcessorCache {
+struct ProcessorCache {
     /// The size of the cache, bytes.
-    pub bytes: u64,
+    bytes: u64,
     /// Ways of each set.
-    pub ways: u64,
+    ways: u64,
 }
 
 /// Number of tried layouts.
 const LAYOUTS: u64 = 1000;
 
+/// The mean and the standard deviation of the blocks until the first one is gone.
+pub(super) fn run(setup: &Setup) -> Result<Value, PaperError> {
+    let cache = ProcessorCache { bytes: setup.whole("bytes")?, ways: setup.whole("ways")? };
+    let (mean, deviation) = cache.blocks_until_gone();
+    Ok(Value::record([("mean", Number(mean)), ("deviation", Number(deviation))]))
+}
+
 impl ProcessorCache {
     /// The number of read blocks, with the first one, when the first block is evicted. Mean and standard deviation over
     /// many layouts in memory.
-    pub(super) fn blocks_until_gone(&self) -> (f64, f64) {
+    fn blocks_until_gone(&self) -> (f64, f64) {
         let colours = self.bytes / self.ways / PAGE_BYTES;
         let mut chance = Chance::new(1);
         let counts: Vec<f64> = (0..LAYOUTS).map(|_| self.one(colours, &mut chance) as f64).collect();

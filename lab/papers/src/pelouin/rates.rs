@@ -1,6 +1,8 @@
 //! Rates as Pelouin derived them (section 3), and the positions of their drops.
 
-use crate::{Asked, Filesystem, Live, PaperError, policy};
+use crate::claims::runs::Setup;
+use crate::claims::value::{Number, Value};
+use crate::{Asked, Filesystem, Live, PaperError};
 use ahead_policy::{FileId, OpenId, PAGE_BYTES};
 use ahead_sim::{Mapped, Op, Pattern, Program, Scenario, Stream};
 
@@ -13,15 +15,28 @@ const TURN_NS: u64 = 8_333_333;
 
 /// One program that reads a file in steps.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Steps {
-    /// The policy.
-    pub policy: &'static str,
+struct Steps {
     /// Bytes of a read.
-    pub step_bytes: u64,
+    step_bytes: u64,
     /// The end of the reads, bytes.
-    pub end_bytes: u64,
+    end_bytes: u64,
     /// Whether the program stores its times, 8 bytes each, in memory that it has not touched before.
-    pub keeps_times: bool,
+    keeps_times: bool,
+}
+
+/// The rates of a program in the simulator, averaged over the paper's number of runs.
+pub(super) fn simulated(setup: &Setup) -> Result<Value, PaperError> {
+    let steps = Steps::of(setup)?;
+    let times = |run| steps.times(setup, run * TURN_NS / RUNS);
+    steps.combined(RUNS, times, mean)?.shown(setup)
+}
+
+/// The rates on a real ext2, read by the running kernel: the second lowest rate at each position. A delay in a single run makes no drop, and a
+/// drop that a single run does not show remains. If a reader loses its processor, read-ahead completes meanwhile and the wait disappears. So the
+/// highest rate and the median of a busy machine hide drops.
+pub(super) fn real(setup: &Setup, live: &dyn Live) -> Result<Value, PaperError> {
+    let steps = Steps::of(setup)?;
+    steps.combined(LIVE_RUNS, |_| steps.live_times(&setup.scenario, live), second_lowest)?.shown(setup)
 }
 
 /// Times in a page of memory.
@@ -29,15 +44,20 @@ const TIMES_PER_PAGE: u64 = PAGE_BYTES / 8;
 
 /// The rate at each position, averaged over the runs: bytes per nanosecond at every multiple of the step.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Rates {
+struct Rates {
     step_bytes: u64,
     values: Vec<f64>,
 }
 
 impl Steps {
+    fn of(setup: &Setup) -> Result<Steps, PaperError> {
+        let keeps_times = setup.argument("keeps_times").is_ok_and(|keeps| *keeps == Value::Truth(true));
+        Ok(Steps { step_bytes: setup.whole("step_bytes")?, end_bytes: setup.whole("end_bytes")?, keeps_times })
+    }
+
     /// The time at which each position was reached, nanoseconds, in a run that begins `phase_ns` into a turn.
-    fn times(&self, machine: &Scenario, phase_ns: u64) -> Result<Vec<f64>, PaperError> {
-        let (open, file, Steps { step_bytes, end_bytes, keeps_times, .. }) = (OpenId(0), FileId(0), *self);
+    fn times(&self, setup: &Setup, phase_ns: u64) -> Result<Vec<f64>, PaperError> {
+        let (open, file, Steps { step_bytes, end_bytes, keeps_times }) = (OpenId(0), FileId(0), *self);
         let wait = (phase_ns > 0).then_some(Op::Sleep { time_ns: phase_ns });
         let count = end_bytes / step_bytes;
         // The model of the memory is a cached file, whose first touch is a fault, too. The first time is that of the
@@ -60,18 +80,15 @@ impl Steps {
         let program = Program { ops: Box::new(ops), user_per_page_ns: 0.0 };
         // The file is longer than the part that is read.
         let file_pages = [2 * end_bytes.div_ceil(PAGE_BYTES), times_pages];
-        let machine = machine.machine_for(&policy(self.policy)?, &file_pages, vec![program])?;
+        let machine = setup.scenario.machine_for(&ahead_policy::named(&setup.policy)?, &file_pages, vec![program])?;
         let (_, mut calls) = machine.run_with_calls();
         calls.retain(|call| call.length_bytes == step_bytes);
         let begin_ns = calls.first().map_or(0, |call| call.began_ns);
         Ok(std::iter::once(begin_ns).chain(calls.iter().map(|call| call.ended_ns)).map(|at_ns| at_ns as f64).collect())
     }
 
-    /// The rates on a real ext2, read by the running kernel: the second lowest rate at each position. A delay in a
-    /// single run makes no drop, and a drop that a single run does not show remains. If a reader loses its processor,
-    /// read-ahead completes meanwhile and the wait disappears. So the highest rate and the median of a busy machine
-    /// hide drops.
-    pub(super) fn live_rates(&self, machine: &Scenario, live: &dyn Live) -> Result<Rates, PaperError> {
+    /// The same on the running kernel.
+    fn live_times(&self, machine: &Scenario, live: &dyn Live) -> Result<Vec<f64>, PaperError> {
         let mut machine = machine.clone();
         let stream = Stream {
             pattern: Pattern::Sequential,
@@ -82,20 +99,12 @@ impl Steps {
         };
         machine.workloads[0].streams = vec![stream];
         let filesystem = Filesystem { name: "ext2", block_bytes: PAGE_BYTES };
-        let times = |_| {
-            let each_ns = live.run(&Asked { scenario: &machine, filesystem: filesystem.clone(), each: true })?.each_ns;
-            let reached = each_ns.iter().scan(0.0, |at, ns| {
-                *at += *ns as f64;
-                Some(*at)
-            });
-            Ok(std::iter::once(0.0).chain(reached).collect())
-        };
-        self.combined(LIVE_RUNS, times, second_lowest)
-    }
-
-    /// The averaged rates.
-    pub(super) fn rates(&self, machine: &Scenario) -> Result<Rates, PaperError> {
-        self.combined(RUNS, |run| self.times(machine, run * TURN_NS / RUNS), mean)
+        let each_ns = live.run(&Asked { scenario: &machine, filesystem, each: true })?.each_ns;
+        let reached = each_ns.iter().scan(0.0, |at, ns| {
+            *at += *ns as f64;
+            Some(*at)
+        });
+        Ok(std::iter::once(0.0).chain(reached).collect())
     }
 
     /// Combines the rates of several runs at each position.
@@ -133,7 +142,7 @@ fn derived(times: &[f64], step: f64) -> Vec<f64> {
 
 impl Rates {
     /// The median of all rates.
-    pub(super) fn median(&self) -> f64 {
+    fn median(&self) -> f64 {
         let mut sorted = self.values.clone();
         sorted.sort_unstable_by(f64::total_cmp);
         sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
@@ -142,23 +151,27 @@ impl Rates {
     /// Positions (bytes) where the rate falls below this share of the median; of consecutive positions, the first. A
     /// slow read affects two centred differences, that of its beginning and that of its end. So the first read of the
     /// file affects the first two positions, which are left out.
-    pub(super) fn drops(&self, share: f64) -> Vec<u64> {
+    fn drops(&self, share: f64) -> Vec<u64> {
         let low = share * self.median();
         let is_low = |index: usize| self.values[index] < low;
         let begins = |index: &usize| is_low(*index) && !is_low(index - 1);
         (2..self.values.len()).filter(begins).map(|index| index as u64 * self.step_bytes).collect()
     }
 
-    /// The rate at a position, as a share of the median.
-    pub(super) fn share_at(&self, position_bytes: u64) -> f64 {
-        let value = self.values.get((position_bytes / self.step_bytes) as usize);
-        value.copied().unwrap_or(f64::NAN) / self.median()
-    }
-
-    /// Position (KB) and rate (MB/s).
-    pub(super) fn points(&self) -> impl Iterator<Item = (f64, f64)> + '_ {
-        let positions = (0..).map(|index| (index * self.step_bytes) as f64 / 1024.0);
-        positions.zip(self.values.iter().map(|rate| rate * 1e3))
+    /// Positions (bytes), rates (bytes per nanosecond), and the positions of large drops and of dips.
+    fn shown(&self, setup: &Setup) -> Result<Value, PaperError> {
+        let drops = |share: &str| -> Result<Value, PaperError> {
+            let share = setup.argument(share)?.number()?;
+            Ok(Value::numbers(self.drops(share).into_iter().map(|position| position as f64)))
+        };
+        let positions = (0..self.values.len() as u64).map(|index| (index * self.step_bytes) as f64);
+        Ok(Value::record([
+            ("step_bytes", Number(self.step_bytes as f64)),
+            ("position", Value::numbers(positions)),
+            ("rate", Value::numbers(self.values.iter().copied())),
+            ("large", drops("large_drop")?),
+            ("dips", drops("dip")?),
+        ]))
     }
 }
 
@@ -179,7 +192,7 @@ mod tests {
         assert_eq!(values[4], values[5]);
         let rates = Rates { step_bytes: 100, values };
         assert_eq!(rates.drops(0.5), [400]);
-        assert!((rates.share_at(400) - 2.0 / 92.0).abs() < 1e-9 && rates.share_at(5000).is_nan());
+        assert!((rates.values[4] / rates.median() - 2.0 / 92.0).abs() < 1e-9);
     }
 
     /// Regression: on a busy machine the wait for one window was missing in one of four runs, and the highest rate had

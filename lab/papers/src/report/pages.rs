@@ -51,7 +51,7 @@ fn table(lines: &[Line]) -> Table {
 fn inputs(outcome: &Outcome) -> Table {
     let mut table = Table::new(["what", "value", "from"].map(|name| (name, Kind::Text)));
     for input in &outcome.inputs {
-        table.row([input.what.to_owned(), input.value.clone(), input.source.to_owned()]);
+        table.row([&input.what, &input.value, &input.source].map(Clone::clone));
     }
     table
 }

@@ -1,12 +1,12 @@
 //! Runs a source and compares the verdicts of its lines with the expected ones.
 
-use ahead_papers::{Measured, Verdict, named};
+use ahead_papers::{Measured, Outcome, Verdict, named};
 use std::collections::BTreeSet;
 
 /// Checks that every line of the source holds or is answered, except `others`. Each exception is identified by a part
-/// of its claim and its verdict.
-pub fn check(name: &str, lines: usize, others: &[(&str, &str)]) {
-    let outcome = named(name).unwrap().run(&Measured::default()).unwrap();
+/// of its claim and its verdict. Real runs do not change them. Returns the outcome.
+pub fn check(name: &str, measured: &Measured, lines: usize, others: &[(&str, &str)]) -> Outcome {
+    let outcome = named(name).unwrap().run(measured).unwrap();
     assert_eq!(outcome.lines.len(), lines);
     assert!(!outcome.inputs.is_empty() && !outcome.figures.is_empty());
     let claims: BTreeSet<&str> = outcome.lines.iter().map(|line| line.claim.as_str()).collect();
@@ -23,4 +23,5 @@ pub fn check(name: &str, lines: usize, others: &[(&str, &str)]) {
     };
     let fits = found.len() == others.len() && found.iter().zip(others).all(|(found, other)| is(found, other));
     assert!(fits, "{found:#?}\nare not the ones that are expected: {others:#?}");
+    outcome
 }

@@ -64,8 +64,8 @@ pub struct ProgramRunner<'a> {
     windows: Vec<u64>,
     /// Another recording had switched fault-around off before or after a run.
     single_faults: bool,
-    /// The most that stayed in memory before a cold run.
-    kept: Kept,
+    /// What stayed in memory before each cold run.
+    kept: Vec<Kept>,
     /// The first status of the program that was not 0, in runs without a rival; 0: none.
     program_status: i32,
     /// The end that was asked for came in every run without a rival.
@@ -95,7 +95,7 @@ impl<'a> ProgramRunner<'a> {
             accounts_bytes: 0,
             windows: Vec::new(),
             single_faults: false,
-            kept: Kept::default(),
+            kept: Vec::new(),
             program_status: 0,
             always_ready: true,
             rival_statuses: vec![0; setup.rivals.len()],
@@ -117,9 +117,9 @@ impl<'a> ProgramRunner<'a> {
         self.single_faults
     }
 
-    /// The most that stayed in memory before a cold run.
-    pub fn kept(&self) -> Kept {
-        self.kept
+    /// What stayed in memory before each cold run.
+    pub fn kept(&self) -> &[Kept] {
+        &self.kept
     }
 
     /// Gives away the accounts of the runs with the profile: they are too long to copy.
@@ -192,7 +192,8 @@ impl<'a> ProgramRunner<'a> {
                 let device = setup.device.clone().map(|device| ("--device", device));
                 let flags =
                     files.into_iter().chain(device).flat_map(|(flag, file)| [OsString::from(flag), file.into()]);
-                let head = [setup.ahead_program.clone().into(), "run".into()].into_iter().chain(flags);
+                let head = [setup.ahead_program.clone().into(), "run".into(), "--account-ranges".into()];
+                let head = head.into_iter().chain(flags);
                 head.chain(["--".into()]).chain(command).collect()
             }
             Variant::Rival(index) => {
@@ -289,6 +290,10 @@ impl<'a> ProgramRunner<'a> {
         if let Some(own) = failed_rival {
             let name = self.setup.name_of(variant);
             self.notify_once(format!("{name} failed with exit status {own}: excluded from the results"));
+        } else if status != 0 && variant == Variant::Cold && self.runs == 1 && !self.setup.even_if_failed {
+            let why =
+                "the time of a failure is not that of its work, so nothing was measured; --even-if-failed measures it";
+            return Err(Error::Failed(format!("the command failed in its first run (exit status {status}): {why}")));
         } else if status != 0 {
             self.notify_once(format!("the command's exit status was {status}: is that what should be measured?"));
         }
@@ -311,7 +316,8 @@ impl Runner for ProgramRunner<'_> {
         let variant = *variant;
         self.prepare()?;
         if variant != Variant::Warm {
-            self.kept = self.kept.max(self.make_cold()?);
+            let kept = self.make_cold()?;
+            self.kept.push(kept);
         }
         let name = format!("{}-{}", variant.word(), self.runs);
         self.runs += 1;

@@ -96,7 +96,7 @@ impl Fetch {
     ) -> Job {
         let is_described = self.devices.get(device).is_described();
         let kept = if is_described { (pieces.clone(), lookups.clone()) } else { Default::default() };
-        let plan = self.plan_by_rule(pieces, lookups, &description, u64::MAX);
+        let plan = self.plan(pieces, lookups, &description, u64::MAX);
         self.announce(&plan);
         let mut job = Job::new(device, description, plan, inodes.unwrap_or_default(), kept);
         job.queue_us = self.pacing(&job).queue_us;

@@ -1,6 +1,7 @@
 //! Which processes and files the rules admit.
 
 use super::*;
+use std::os::unix::ffi::OsStringExt;
 
 #[test]
 fn kernel_threads_and_excluded_commands_are_not_tracked() {
@@ -10,7 +11,7 @@ fn kernel_threads_and_excluded_commands_are_not_tracked() {
     let log = steerer.take_log();
     assert_eq!((log.len(), log[0].reason.as_str()), (1, "excluded by the rule on line 1"));
     // Another program in the process, after its lookup has become old.
-    fake.process.as_mut().unwrap().comm = "loop0".into();
+    fake.process.as_mut().unwrap().comm = b"loop0".as_slice().into();
     fake.process.as_mut().unwrap().is_kernel_thread = true;
     steerer.decide(&mut fake, &event(2_000_000_000));
     assert_eq!(steerer.counts().refusals, [(reason::RULES, 1), (reason::KERNEL_THREAD, 1)].into());
@@ -23,10 +24,10 @@ fn kernel_threads_and_excluded_commands_are_not_tracked() {
 #[test]
 fn program_that_another_one_executes_is_met_at_its_first_decision() {
     let (mut steerer, mut fake) = steerer("[[include]]\ncommand = 'read*'\n", Vec::new());
-    fake.process.as_mut().unwrap().comm = "sh".into();
+    fake.process.as_mut().unwrap().comm = b"sh".as_slice().into();
     steerer.decide(&mut fake, &DecisionEvent { comm: *b"sh\0\0\0\0\0\0\0\0\0\0\0\0\0\0", ..event(900) });
     assert_eq!(steerer.tracked(), 0);
-    fake.process.as_mut().unwrap().comm = "reader".into();
+    fake.process.as_mut().unwrap().comm = b"reader".as_slice().into();
     // Threads have other names.
     steerer.decide(&mut fake, &DecisionEvent { tid: PID + 1, ..event(901) });
     assert_eq!(steerer.tracked(), 0);
@@ -42,4 +43,35 @@ fn excluded_paths_are_logged_once_for_a_process() {
     steerer.decide(&mut fake, &event(902));
     assert_eq!((steerer.take_log().len(), steerer.counts().refusals[reason::RULES]), (1, 2));
     assert!(steerer.policy.seen.is_empty());
+}
+
+/// Regression: a name that is not UTF-8 was compared as text with U+FFFD in it, and a deleted file with ` (deleted)` behind its name.
+#[test]
+fn rules_hold_for_names_that_are_not_text_and_for_deleted_files() {
+    for (path, rule) in [
+        (&b"/srv/\xe9t\xe9.db"[..], "path = '/srv/?t?.db'"),
+        (b"/srv/mail.db (deleted)", "path = '/srv/*.db'"),
+        (b"/srv/\xff.db (deleted)", "path = '/srv/?.db'"),
+        (b"/srv/x (deleted)", "path = '/srv/x (deleted)'"),
+    ] {
+        for (kind, tracked) in [("exclude", false), ("include", true)] {
+            let (mut steerer, mut fake) = steerer(&format!("[[{kind}]]\n{rule}\n"), vec![set(128)]);
+            fake.path = Some(PathBuf::from(std::ffi::OsString::from_vec(path.to_vec())));
+            steerer.decide(&mut fake, &event(900));
+            assert_eq!(!steerer.policy.seen.is_empty(), tracked, "{kind} {rule}");
+        }
+    }
+}
+
+/// Regression: such a name was another one at each decision, and its process was looked up each time.
+#[test]
+fn process_whose_name_is_not_text_is_known_and_matches_by_its_bytes() {
+    let (mut steerer, mut fake) = steerer("[[exclude]]\ncommand = 'r?ader'\n", vec![set(128)]);
+    fake.process.as_mut().unwrap().comm = b"r\xe9ader".as_slice().into();
+    let event = |at| DecisionEvent { comm: *b"r\xe9ader\0\0\0\0\0\0\0\0\0\0", ..event(at) };
+    steerer.decide(&mut fake, &event(900));
+    assert_eq!((steerer.tracked(), steerer.take_log().len()), (0, 1));
+    fake.process = None;
+    steerer.decide(&mut fake, &event(901));
+    assert_eq!(steerer.processes.len(), 1);
 }
