@@ -17,7 +17,7 @@ fn cold_recording(home: &Home) -> Running {
 
 /// The read-ahead window of a volume's device, KiB.
 fn read_ahead(volume: &Mounted) -> String {
-    Setting::kept(volume.queue("read_ahead_kb")).now()
+    ahead_sys::block::read_setting(&volume.queue("read_ahead_kb")).unwrap()
 }
 
 #[test]
