@@ -56,7 +56,7 @@ pub trait Runner {
 pub struct Sample {
     /// Its time, seconds.
     pub s: f64,
-    /// Reads of the devices involved, the kernel's own included.
+    /// Reads of the devices involved, the kernel's own included, and those that a prefetch has requested when the program ends.
     pub requests: u64,
     /// The same, bytes.
     pub bytes: u64,

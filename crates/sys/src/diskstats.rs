@@ -28,7 +28,16 @@ impl Sub for Reads {
 
 /// Reads `/sys/dev/block/MAJOR:MINOR/stat`.
 pub fn reads(device: DeviceNumber) -> Result<Reads> {
-    let path = PathBuf::from(format!("/sys/dev/block/{device}/stat"));
+    read(device, "stat", parse)
+}
+
+/// Reads of a block device that are requested and have not ended: the first number in `/sys/dev/block/MAJOR:MINOR/inflight`.
+pub fn reads_in_flight(device: DeviceNumber) -> Result<u64> {
+    read(device, "inflight", |text| text.split_ascii_whitespace().next()?.parse().ok())
+}
+
+fn read<T>(device: DeviceNumber, file: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T> {
+    let path = PathBuf::from(format!("/sys/dev/block/{device}/{file}"));
     let text = fs::read_to_string(&path).map_err(|e| Error::io(format!("read {}", path.display()), e))?;
     parse(&text).ok_or(Error::Parse { path, text })
 }

@@ -4,7 +4,7 @@
 //! that the timeline was that of a program which needs some milliseconds. It reads one page itself, the last one of a sweep over the disk, and
 //! without a prefetch that page was expected earlier: nothing was prefetched.
 
-use super::{Disk, words};
+use super::{Disk, FIRST_BYTES, words};
 use ahead_tests::rig::prelude::*;
 
 /// A script of a shell that asks at intervals whether a job in the background has read the first pages of every file. `start`: the command
@@ -34,7 +34,7 @@ fn is_prefetched(name: &str, program: impl Fn(&Disk) -> Vec<String>) {
         assert!(left * 20 <= used.data_bytes(), "{left} of {} are not prefetched: {account}", used.data_bytes());
         // The program may be the first to read a page.
         let brought = ["issued_bytes", "already_resident_bytes"].map(|key| account[key].as_u64().unwrap());
-        assert!(brought.iter().sum::<u64>() >= 40 * 3 * 4096, "{account}");
+        assert!(brought.iter().sum::<u64>() >= 40 * FIRST_BYTES, "{account}");
     });
 }
 

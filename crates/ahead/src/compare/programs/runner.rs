@@ -7,7 +7,7 @@ use crate::compare::{Runner, Sample};
 use crate::error::IoContext;
 use crate::machine::wait_for_machine_as_root;
 use crate::notify::Notify;
-use crate::stopping::check_stopped;
+use crate::stopping::{check_stopped, pause};
 use crate::until::{Finished, Until};
 use crate::{Account, Error, Result, record};
 use ahead_disk::DiskInfo;
@@ -23,7 +23,7 @@ use std::fs::File;
 use std::io::{self, stderr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +81,8 @@ const MAX_ACCOUNT_BYTES: u64 = 64 << 20;
 /// The most bytes of the accounts of all runs together: they are kept to the end, and there may be a thousand runs. The account of a profile
 /// of 10,000 files takes half a megabyte.
 const MAX_ACCOUNTS_BYTES: u64 = 1 << 30;
+/// How often to ask whether the requests of a run are served; there is no event to wait for. A rotating disk needs ten times as long for one.
+const REQUESTED_EVERY: Duration = Duration::from_millis(1);
 
 impl<'a> ProgramRunner<'a> {
     /// Waits for the machine's lock, as root.
@@ -239,19 +241,37 @@ impl<'a> ProgramRunner<'a> {
         }
     }
 
-    /// Completed reads of the emulated disk, or else of all devices involved: the machine's own disk, from which a launcher comes, may serve
-    /// other programs meanwhile.
+    /// Completed reads of the devices that count.
     fn reads(&self) -> Result<Reads> {
-        let counted = match self.emulated_disk() {
-            Some(disk) => vec![disk.device_number],
-            None => self.devices.keys().copied().collect(),
-        };
         let mut sum = Reads::default();
-        for device in counted {
+        for device in self.counted() {
             let reads = diskstats::reads(device)?;
             sum = Reads { requests: sum.requests + reads.requests, bytes: sum.bytes + reads.bytes };
         }
         Ok(sum)
+    }
+
+    /// The emulated disk, or else all devices involved: the machine's own disk, from which a launcher comes, may serve other programs meanwhile.
+    fn counted(&self) -> Vec<DeviceNumber> {
+        match self.emulated_disk() {
+            Some(disk) => vec![disk.device_number],
+            None => self.devices.keys().copied().collect(),
+        }
+    }
+
+    /// Waits until the devices have served what is requested of them now. What a prefetch has requested belongs to its run, also where the program
+    /// has ended before: the next run would wait for it, and pages that are being read cannot be evicted.
+    fn wait_for_requested(&self) -> Result<()> {
+        for device in self.counted() {
+            let pending = diskstats::reads_in_flight(device)?;
+            let before = diskstats::reads(device)?;
+            // Another program may keep the device busy.
+            let are_served = || Ok::<bool, Error>((diskstats::reads(device)? - before).requests >= pending);
+            while diskstats::reads_in_flight(device)? > 0 && !are_served()? {
+                pause(self.signals, REQUESTED_EVERY)?;
+            }
+        }
+        Ok(())
     }
 
     /// The bytes that the page cache has lost of the devices involved since the comparison began.
@@ -328,6 +348,7 @@ impl Runner for ProgramRunner<'_> {
         let started = Instant::now();
         let finished = self.setup.until.run(&command, self.signals)?.unless_stopped()?;
         let s = finished.at.duration_since(started).as_secs_f64();
+        self.wait_for_requested()?;
         let (Reads { requests, bytes }, evicted) = (self.reads()? - before, self.evicted_bytes()?);
         let evicted_bytes = evicted.zip(evicted_before).map(|(after, before)| after - before);
         self.check_settings();
