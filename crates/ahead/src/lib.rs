@@ -9,7 +9,6 @@
 //!     Until: the end of a run that does not end by itself
 //!     boot: the same for the start of a machine
 //!     pack: the recorded blocks of files, moved together on a rotating disk
-//!     lists: files that other programs list ──▶ Profile ──▶ lists for other programs; check, fix
 //! ```
 //!
 //! Programs and profiles come in; pages in the page cache, profiles and accounts come out. This crate must never fail or delay the program
@@ -23,12 +22,10 @@
 pub mod boot;
 pub mod cold;
 pub mod compare;
-mod content;
 pub mod device_store;
 mod drives;
 mod error;
 pub mod launch;
-pub mod lists;
 mod machine;
 mod notify;
 pub mod output;

@@ -1,7 +1,7 @@
 //! `ahead check`: whether the files of a profile are there as recorded, and a profile without those that are not.
 
 use crate::root::RootArgument;
-use ahead::lists::{self, Checked, Finding, Fixed, Problem};
+use ahead_lists::{Checked, Finding, Fixed, Problem};
 use ahead_profile::{Place, Profile};
 use ahead_report::json::add_path;
 use ahead_report::number;
@@ -55,7 +55,7 @@ impl Check {
         };
         let total = profile.files.len();
         let progress = Progress::new(total as u64);
-        let mut checked = lists::check(&profile, &root, |done| {
+        let mut checked = ahead_lists::check(&profile, &root, |done| {
             if done % STEP == STEP - 1 {
                 progress.at(done as u64, total as u64, "checking files");
             }
@@ -66,7 +66,7 @@ impl Check {
         drop(progress);
         let fixed = match &place {
             Some(place) => {
-                let (better, fixed) = lists::fix(profile.clone(), &checked, &root, self.by_content);
+                let (better, fixed) = ahead_lists::fix(profile.clone(), &checked, &root, self.by_content);
                 if fixed != Fixed::default() {
                     place.save(&better, access.filter(|_| machine::is_root()))?;
                 }

@@ -4,7 +4,6 @@ mod summary;
 
 use crate::until::UntilArguments;
 use crate::{exit, messages};
-use ahead::lists;
 use ahead::record::{ReadAhead, Recorder, SOURCES, Scope, Source, check_privileges, is_input_repeatable};
 use ahead::store::{Arguments, ProfileOutput};
 use ahead::{Command, Signals, Until};
@@ -133,7 +132,7 @@ impl Record {
         let kept = is_good || !output.is_taken();
         if kept {
             // The program's pages are still resident.
-            lists::add_content_checks(&mut recording.profile, &self.root()?);
+            ahead_lists::add_content_checks(&mut recording.profile, &self.root()?);
             output.save(&recording.profile)?;
         }
         let summary = Summary { recording: &recording, path: output.path(), kept };

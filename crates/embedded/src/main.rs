@@ -14,9 +14,9 @@
 mod arguments;
 mod input;
 
-use ahead::lists::List;
 use ahead::prefetch::{Options, account_lines, reserve_descriptors, resolve};
 use ahead::{Account, Profile, Replay};
+use ahead_lists::List;
 use ahead_sys::descriptors;
 use ahead_sys::root::Root;
 use arguments::{Arguments, Asked};

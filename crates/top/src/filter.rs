@@ -2,7 +2,6 @@
 //! only for files that meet them.
 
 use crate::{OpenFile, proc};
-use ahead::lists;
 use ahead_model::DeviceNumber;
 use ahead_sys::{Error, Result, mounts};
 use std::collections::HashMap;
@@ -13,7 +12,7 @@ use std::path::Path;
 pub struct Filter {
     /// Processes.
     pub pids: Vec<u32>,
-    paths: Vec<lists::Pattern>,
+    paths: Vec<ahead_lists::Pattern>,
     devices: Vec<DeviceNumber>,
     groups: Vec<Vec<u8>>,
 }
@@ -27,7 +26,7 @@ impl Filter {
     /// Errors: the reason why it is no pattern.
     pub fn add_path(&mut self, pattern: &[u8]) -> std::result::Result<(), &'static str> {
         let whole = if pattern.contains(&b'/') { pattern.to_vec() } else { [b"/**/", pattern].concat() };
-        self.paths.push(lists::Pattern::parse(&whole)?);
+        self.paths.push(ahead_lists::Pattern::parse(&whole)?);
         Ok(())
     }
 

@@ -15,10 +15,10 @@
 //! These files are untrusted: sizes and numbers are limited, and one that breaks a rule is skipped with a message that names it.
 
 use crate::Result;
-use crate::content::{ContentReader, Examined, used_ranges};
-use crate::lists::{self, Joined, Syntax};
 use crate::notify::Notify;
 use crate::prefetch::file_as_it_is;
+use ahead_lists::content::{ContentReader, Examined, used_ranges};
+use ahead_lists::{Joined, Syntax};
 use ahead_model::RangeSet;
 use ahead_profile::{File, Profile, Recording, check_path};
 use ahead_sys::mounts;
@@ -116,8 +116,8 @@ fn parse(path: &Path, bytes: &[u8]) -> std::result::Result<Vec<PackageFile>, Str
         let used = profile.files.into_iter().filter(|file| !file.deleted && !file.extents.is_empty());
         return Ok(used.map(PackageFile::Recorded).collect());
     }
-    let list = lists::parse(bytes, Syntax::default()).map_err(|error| error.to_string())?;
-    let absolute = |listed: &lists::Listed| {
+    let list = ahead_lists::parse(bytes, Syntax::default()).map_err(|error| error.to_string())?;
+    let absolute = |listed: &ahead_lists::Listed| {
         let path = &listed.path;
         check_path(path).map_err(|reason| format!("{}: {reason}", String::from_utf8_lossy(path).escape_debug()))?;
         Ok(PackageFile::Listed(path.clone(), listed.everything()))
@@ -332,7 +332,7 @@ mod tests {
     fn content_check_of_a_package_drops_what_differs() {
         let system = System::new();
         let mut carried = recorded("/usr/lib/a", 40_000, 32_768);
-        let equal = crate::content::digest(&[1; 16_384]);
+        let equal = ahead_lists::content::digest(&[1; 16_384]);
         let check = |pieces: Vec<u32>| Some(Box::new(ahead_profile::ContentCheck { layout: 0, pieces }));
         carried.files[0].content = check(vec![equal, 5]);
         system.carry("a.ahead", &ahead_profile::encode(&carried).unwrap());

@@ -9,12 +9,12 @@
 //! The names are looked up in several threads, because each lookup may wait for a disk. They may lead through symbolic links: the
 //! profile has the path of the file itself.
 
-use crate::lists::{Joined, List, Listed, Ranged, WHOLE};
 use crate::prefetch::account::{Reason, Skipped};
 use crate::prefetch::pool::NOT_ANSWERING;
 use crate::prefetch::{Options, Priority};
 use crate::{Error, Result};
 use ahead_learn::split_by_position;
+use ahead_lists::{Joined, List, Listed, Ranged, WHOLE};
 use ahead_model::{Mount, RangeSet, sorting};
 use ahead_profile::{Extent, File, PathBytes, Profile, Recording};
 use ahead_sys::openat::Handle;
@@ -424,7 +424,7 @@ fn whole_pages(range: Range<u64>) -> Range<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lists::{Syntax, parse};
+    use ahead_lists::{Syntax, parse};
     use std::fs;
     use std::os::unix::fs::{FileExt, symlink};
 

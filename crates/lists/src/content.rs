@@ -10,16 +10,14 @@
 
 mod compare;
 
-#[cfg(test)]
-pub(crate) use compare::digest_of as digest;
-pub(crate) use compare::used_ranges;
+pub use compare::{digest, used_ranges};
 
 use ahead_model::RangeSet;
 use ahead_profile::{ContentCheck, Extent, File, PIECE_BYTES, Profile};
 use ahead_sys::openat::{self, Handle, Identity};
 use ahead_sys::root::Root;
 use ahead_sys::{cache, machine};
-use compare::{KeptContent, compare_content, digest_of, layout_of, pieces};
+use compare::{KeptContent, compare_content, layout_of, pieces};
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
@@ -211,7 +209,7 @@ impl ContentReader {
             }
             let length = (piece.end - piece.start) as usize;
             let content = if is_there(&piece) { self.read(fd, piece) } else { &[] };
-            check.pieces.push(if content.len() == length { digest_of(content) } else { 0 });
+            check.pieces.push(if content.len() == length { digest(content) } else { 0 });
         }
         Some(check)
     }

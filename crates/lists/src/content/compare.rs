@@ -86,7 +86,7 @@ fn length(range: &Range<u64>) -> u64 {
 }
 
 /// The digest of a piece: never 0, which means that it is unknown.
-pub fn digest_of(bytes: &[u8]) -> u32 {
+pub fn digest(bytes: &[u8]) -> u32 {
     crc32fast::hash(bytes).max(1)
 }
 

@@ -105,8 +105,8 @@ fn end(extent: &Extent) -> u64 {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::check;
     use crate::content::digest;
-    use crate::lists::check;
     use ahead_profile::{ContentCheck, Recording};
     use std::fs;
     use std::os::unix::ffi::OsStrExt;

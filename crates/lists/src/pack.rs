@@ -181,7 +181,7 @@ pub fn main_device(profile: &Profile) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lists::{Syntax, parse};
+    use crate::{Syntax, parse};
     use ahead_profile::{Extent, File};
     use proptest::prelude::*;
 

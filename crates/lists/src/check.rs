@@ -187,7 +187,7 @@ fn problem_of(error: &ahead_sys::Error) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lists::fix::tests::{Tree, entry, extent};
+    use crate::fix::tests::{Tree, entry, extent};
 
     #[test]
     fn file_without_permission_is_unknown_and_not_missing() {
@@ -245,7 +245,7 @@ mod tests {
         let tree = Tree::on_disk();
         let files = vec![entry(&tree, "a", vec![extent(0, 4096)]), entry(&tree, "b", vec![extent(0, 4096)])];
         let mut profile = Profile { files, ..Profile::default() };
-        crate::lists::add_content_checks(&mut profile, &Root::default());
+        crate::add_content_checks(&mut profile, &Root::default());
         assert!(profile.files.iter().all(|file| file.content.is_some()));
         let replace = |name: &str, byte: u8, seconds: u64| {
             let new = tree.home().join("new");
@@ -259,7 +259,7 @@ mod tests {
         };
         let checked = |profile: &Profile| check(profile, &Root::default(), |_| ());
         let fixed = |checked: &Checked, by_content| {
-            crate::lists::fix(profile.clone(), checked, &Root::default(), by_content).0.files.len()
+            crate::fix(profile.clone(), checked, &Root::default(), by_content).0.files.len()
         };
         // Other content, and equal content under another time.
         replace("a", 7, 0);
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(found.count("replaced"), 1);
         found.accept_same_content(&profile, &Root::default());
         assert_eq!((problems(&found), found.accepted.len()), (vec![], 2));
-        let accepted = crate::lists::fix(profile.clone(), &found, &Root::default(), true).0;
+        let accepted = crate::fix(profile.clone(), &found, &Root::default(), true).0;
         assert_eq!(checked(&accepted).findings, []);
         assert!(accepted.files.iter().all(|file| file.content.is_some()));
         // A profile without inodes, or without content checks.
@@ -286,7 +286,7 @@ mod tests {
         let mut found = checked(&unknown);
         found.accept_same_content(&unknown, &Root::default());
         assert_eq!(found.count("replaced"), 1);
-        let kept = crate::lists::fix(unknown.clone(), &found, &Root::default(), true);
+        let kept = crate::fix(unknown.clone(), &found, &Root::default(), true);
         assert_eq!((kept.0.files, kept.1.updated), (unknown.files, 0), "what cannot be compared stays");
     }
 

@@ -124,7 +124,7 @@ fn as_path(bytes: &[u8]) -> &Path {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lists::parse_template;
+    use crate::parse_template;
     use std::fs;
     use std::os::unix::fs::symlink;
     use std::path::PathBuf;

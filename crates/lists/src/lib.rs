@@ -2,17 +2,19 @@
 //!
 //! ```text
 //!     find, an init script ──▶ plain list ────────┐
-//!     readahead-list's list, ureadahead's pack ───┼──▶ List ──▶ prefetch::resolve ──▶ Profile
-//!     template with patterns ──▶ expand ──────────┘                                     │
-//!                                                                                       ├──▶ plain list, readahead-list, pack
-//!                                        findings ◀── check ◀───────────────────────────┤
-//!                                           └───────▶ fix ──▶ Profile without them ◀────┘
+//!     readahead-list's list, ureadahead's pack ───┼──▶ List ──▶ ahead::prefetch::resolve ──▶ Profile
+//!     template with patterns ──▶ expand ──────────┘                                            │
+//!                                                                                              ├──▶ plain list, readahead-list, pack
+//!                                        findings ◀── check ◀──────────────────────────────────┤
+//!                                           └───────▶ fix ──▶ Profile without them ◀───────────┘
 //! ```
 //!
 //! Bytes of a list come in, which are untrusted: their size and the number of entries are limited, and errors have a position. Parsing
-//! and writing open no file; [`expand`] lists directories, [`check`] opens handles without access.
+//! and writing open no file; [`expand`] lists directories, [`check`] opens handles without access, [`content`] reads regular files. This
+//! crate must never fetch anything, and never change or write a file.
 
 mod check;
+pub mod content;
 mod expand;
 mod fix;
 mod pack;
@@ -44,7 +46,7 @@ const CONTENT_TIME: Duration = Duration::from_secs(2);
 
 /// Adds to each file of a profile what its used parts contain, for [`Checked::accept_same_content`]: from resident pages, within limits.
 pub fn add_content_checks(profile: &mut Profile, root: &Root) {
-    crate::content::ContentReader::new(root, CONTENT_BYTES, CONTENT_TIME).add_checks(profile);
+    content::ContentReader::new(root, CONTENT_BYTES, CONTENT_TIME).add_checks(profile);
 }
 
 /// The list as the origin of a profile, made now on this machine.
@@ -164,7 +166,7 @@ impl List {
 
 /// The extents of several entries of one file, each byte once.
 #[derive(Debug, Default)]
-pub(crate) struct Joined {
+pub struct Joined {
     listed: RangeSet,
     /// What the first entry does not list.
     more: Vec<Extent>,
@@ -172,7 +174,7 @@ pub(crate) struct Joined {
 
 impl Joined {
     /// With the extents of the first entry.
-    pub(crate) fn new(first: &[Extent]) -> Joined {
+    pub fn new(first: &[Extent]) -> Joined {
         let mut joined = Joined::default();
         joined.add(first);
         joined.more.clear();
@@ -180,7 +182,7 @@ impl Joined {
     }
 
     /// Adds the extents of another entry. Returns the number of bytes that no entry had listed.
-    pub(crate) fn add(&mut self, extents: &[Extent]) -> u64 {
+    pub fn add(&mut self, extents: &[Extent]) -> u64 {
         let mut new_bytes = 0;
         for extent in extents {
             for part in self.listed.insert_new(extent.offset_bytes..extent.offset_bytes + extent.length_bytes) {
@@ -194,12 +196,12 @@ impl Joined {
     }
 
     /// Whether the first entry lists everything.
-    pub(crate) fn is_complete(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.more.is_empty()
     }
 
     /// Gives the first entry the extents of all, in order of first use, in a profile of this many runs.
-    pub(crate) fn complete(&self, first: &mut File, total_runs: u32) {
+    pub fn complete(&self, first: &mut File, total_runs: u32) {
         // It is one of other extents.
         first.content = None;
         first.extents = join_extents(&first.extents, &self.more, total_runs);
