@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Pure crates: no I/O, no clock, no thread. They know only each other.
-const PURE: [&str; 8] = ["model", "policy", "device", "plan", "profile", "traces", "learn", "pack"];
+const PURE: [&str; 7] = ["model", "policy", "device", "plan", "profile", "traces", "learn"];
 
 /// Maximum number of lines of the command lines of `ahead` and `ahead-lab` together: they parse, render and set exit statuses.
 /// The generator of man pages is a part.

@@ -32,7 +32,7 @@ pub use report::{FileSystemReport, RefusedFile, Report, State};
 use crate::device_store::Descriptions;
 use crate::error::Context;
 use crate::{Error, Result, Signals};
-use ahead_pack::{Direction, Layout, Record};
+use ahead_plan::relocation::{Direction, Layout, Record};
 use ahead_profile::{Place, Profile};
 use ahead_sys::root::Root;
 use ahead_sys::{machine, mounts};
@@ -221,7 +221,7 @@ fn expect(
 /// The layout of the files of one file system. Files that it leaves out are refused.
 fn lay_out(profile: &Profile, file_system: &FileSystem, survey: &Survey, report: &mut Report) -> Layout {
     let candidates = survey.candidates(&file_system.files);
-    let layout = ahead_pack::lay_out(&candidates, &file_system.timing.description());
+    let layout = ahead_plan::relocation::lay_out(&candidates, &file_system.timing.description());
     for (files, reason) in [(&layout.with_holes, Reason::Holes), (&layout.too_fragmented, Reason::TooFragmented)] {
         report.refused.extend(files.iter().map(|file| RefusedFile::of_profile(profile, *file, reason)));
     }
@@ -290,7 +290,7 @@ fn prepare(
     if let Err(NotNow(why)) = file_system.check_room(layout) {
         return not(FileSystemReport::refused(file_system, why));
     }
-    let donor_bytes = ahead_pack::donor_bytes(layout, machine::page_size());
+    let donor_bytes = ahead_plan::relocation::donor_bytes(layout, machine::page_size());
     let made = directory.create_donor(donor_bytes);
     let donor = match made {
         Ok(donor) => donor,

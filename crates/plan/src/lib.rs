@@ -21,6 +21,8 @@
 //! The plan does not know which pages are resident: a query needs an open file, and opening files on a cold disk costs seeks. So
 //! a step has the used ranges. Just before the step is executed, [`crate::cut`] selects the absent ones.
 //!
+//! [`relocation`] plans the other way round: where the recorded blocks should lie, so that one sweep reads them.
+//!
 //! A profile and the descriptions of its devices come in, a plan goes out. This crate must never query the machine: both the
 //! prefetch on a real kernel and the simulator execute the same plan.
 
@@ -33,6 +35,7 @@ pub mod inodes;
 mod orders;
 mod pace;
 pub mod pacing;
+pub mod relocation;
 mod samples;
 mod spans;
 #[cfg(test)]

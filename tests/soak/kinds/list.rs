@@ -4,7 +4,7 @@ use super::Kind;
 use crate::mutate::{self, Chance};
 use ahead_lists::{List, PackHeader, Syntax, WHOLE};
 use ahead_model::RangeSet;
-use ahead_pack::{Direction, Move, PackedFile, Record, Run};
+use ahead_plan::relocation::{Direction, Move, PackedFile, Record, Run};
 use ahead_profile::{Extent, File, Profile};
 use ahead_steer::Rules;
 
@@ -165,7 +165,7 @@ fn run_record(bytes: &[u8]) -> bool {
         let file = [Run { offset_bytes: 0, physical_bytes: 1 << 20, length_bytes: 1 << 30 }];
         let donor = [Run { offset_bytes: 0, physical_bytes: 1 << 30, length_bytes: 1 << 30 }];
         for direction in [Direction::Pack, Direction::Undo] {
-            let pending = ahead_pack::pending(one, direction, &file, &donor);
+            let pending = ahead_plan::relocation::pending(one, direction, &file, &donor);
             assert!(pending.iter().all(|range| range.end <= one.length_bytes));
         }
     }

@@ -9,7 +9,7 @@
 //! record is gone stays from a crash; the next relocation of the profile there removes it.
 
 use crate::Result;
-use ahead_pack::Record;
+use ahead_plan::relocation::Record;
 use ahead_sys::Error;
 use ahead_sys::directory::{self, Directory};
 use ahead_sys::root::Root;
@@ -72,7 +72,7 @@ impl Copies {
     fn read(&self, name: &OsStr) -> io::Result<Vec<u8>> {
         let mut text = Vec::new();
         let file = directory::open_regular_file(&self.0.descriptor_path().join(name), false)?;
-        file.take(ahead_pack::MAX_RECORD_BYTES + 1).read_to_end(&mut text)?;
+        file.take(ahead_plan::relocation::MAX_RECORD_BYTES + 1).read_to_end(&mut text)?;
         Ok(text)
     }
 

@@ -13,7 +13,7 @@
 
 use super::copies::{self, Copies};
 use crate::Result;
-use ahead_pack::{MAX_RECORD_BYTES, Record};
+use ahead_plan::relocation::{MAX_RECORD_BYTES, Record};
 use ahead_sys::directory::Directory;
 use ahead_sys::{Error, mounting, mounts};
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, ResolveFlags, openat2};

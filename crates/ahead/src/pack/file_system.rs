@@ -5,7 +5,9 @@ use crate::Result;
 use crate::device_store::Descriptions;
 use ahead_model::mounts::Mount;
 use ahead_model::{DeviceDescription, DeviceNumber};
-use ahead_pack::{Layout, Move, Run, Timing, Where, donor_bytes, fragments, overlay, place, replay_seconds, runs_of};
+use ahead_plan::relocation::{
+    Layout, Move, Run, Timing, Where, donor_bytes, fragments, overlay, place, replay_seconds, runs_of,
+};
 use ahead_plan::{Piece, Source, from_recording};
 use ahead_profile::Profile;
 use ahead_sys::{block, ext4, fiemap, machine};

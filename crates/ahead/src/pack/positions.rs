@@ -3,7 +3,7 @@
 use super::Named;
 use crate::Result;
 use ahead_learn::split_by_position;
-use ahead_pack::PackedFile;
+use ahead_plan::relocation::PackedFile;
 use ahead_profile::{Extent, File};
 use ahead_sys::{fiemap, openat};
 use std::collections::HashSet;

@@ -2,7 +2,7 @@
 
 use super::file_system::{FileSystem, Planned};
 use super::reason::Reason;
-use ahead_pack::{Layout, PackedFile, Record};
+use ahead_plan::relocation::{Layout, PackedFile, Record};
 use ahead_profile::Profile;
 use serde::Serialize;
 use std::collections::BTreeMap;

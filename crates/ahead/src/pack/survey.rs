@@ -3,7 +3,7 @@
 use super::reason::Reason;
 use crate::Result;
 use ahead_model::mounts::Mount;
-use ahead_pack::{Candidate, PackedFile, Run, Used, runs_of};
+use ahead_plan::relocation::{Candidate, PackedFile, Run, Used, runs_of};
 use ahead_plan::{Piece, Source, pieces};
 use ahead_profile::{File, Profile};
 use ahead_sys::ext4::FileProperties;

@@ -1,7 +1,7 @@
 //! The order of what is moved, and what stays.
 
-use crate::runs::{Run, Used, covers};
-use crate::segments::{TooFragmented, contiguous_at, segments};
+use super::runs::{Run, Used, covers};
+use super::segments::{TooFragmented, contiguous_at, segments};
 use ahead_model::DeviceDescription;
 use std::ops::Range;
 

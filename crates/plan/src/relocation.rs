@@ -12,7 +12,7 @@
 //! exchange undoes it. The [`Record`] says which ranges were to be exchanged, and where both sides lay before: what has been done
 //! is found by comparing the places of now with it.
 //!
-//! Used ranges of files and where they lie come in; moves, expected times and the text of a record come out. This crate must never
+//! Used ranges of files and where they lie come in; moves, expected times and the text of a record come out. This module must never
 //! plan to move a byte twice, or one that has no block.
 
 mod layout;

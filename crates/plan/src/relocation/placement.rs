@@ -6,8 +6,8 @@
 //!     segments               A A A B C C C         C D D E …                 in this order on the disk
 //! ```
 
-use crate::layout::Layout;
-use crate::runs::{Run, parts};
+use super::layout::Layout;
+use super::runs::{Run, parts};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
@@ -21,7 +21,7 @@ const FEW_RUNS: u64 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Move {
-    /// Index in [`crate::Record::files`]; from [`place`], in the profile.
+    /// Index in [`super::Record::files`]; from [`place`], in the profile.
     pub file: usize,
     /// Offset in the file, bytes.
     pub offset_bytes: u64,
@@ -128,7 +128,7 @@ fn exchange(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::Segment;
+    use crate::relocation::layout::Segment;
     use proptest::prelude::*;
 
     const PAGE: u64 = 4096;

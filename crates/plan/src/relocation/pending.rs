@@ -1,7 +1,7 @@
 //! Which part of a move is still to be made, judged by where both sides lie now.
 
-use crate::placement::Move;
-use crate::runs::{Run, parts};
+use super::placement::Move;
+use super::runs::{Run, parts};
 use std::ops::Range;
 
 /// Which way blocks are exchanged.
@@ -43,7 +43,7 @@ fn in_place(runs: &[Run], start: u64, length_bytes: u64, place: u64) -> Vec<Rang
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runs::overlay;
+    use crate::relocation::runs::overlay;
     use proptest::prelude::*;
 
     const ONE: Move = Move {

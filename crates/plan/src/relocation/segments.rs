@@ -8,7 +8,7 @@
 //! Each split costs fragments. A file with more than four keeps its extents in a separate block, which a cold start then reads,
 //! too: an access. Each gap that is not split costs its transfer.
 
-use crate::runs::{Run, Used, covers, fragments, overlay, parts};
+use super::runs::{Run, Used, covers, fragments, overlay, parts};
 use ahead_model::DeviceDescription;
 use std::ops::Range;
 

@@ -3,7 +3,7 @@
 //! It is complete and durable before the first exchange, and is not changed afterwards. Which exchanges have been made is found by
 //! comparing the places of now with it, so that no moment of a crash leaves a record that is wrong.
 
-use crate::placement::Move;
+use super::placement::Move;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
@@ -79,7 +79,7 @@ impl Record {
         }
     }
 
-    /// Adds the moves of [`crate::place`], whose files are indices in the profile. `file` gives the entry of each.
+    /// Adds the moves of [`super::place`], whose files are indices in the profile. `file` gives the entry of each.
     pub fn add(&mut self, moves: Vec<Move>, mut file: impl FnMut(usize) -> PackedFile) {
         let mut known: HashMap<usize, usize> = HashMap::new();
         for one in moves {

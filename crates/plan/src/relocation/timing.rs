@@ -1,9 +1,9 @@
 //! The time of a replay with the old and the new places, on a model or a description of the disk.
 
-use crate::runs::{Run, parts};
+use super::runs::{Run, parts};
+use crate::{LookUp, Piece, Source, Step, plan};
 use ahead_device::{Model, Op, Request, time_for};
 use ahead_model::DeviceDescription;
-use ahead_plan::{LookUp, Piece, Source, Step, plan};
 use std::collections::HashMap;
 
 /// What computes times.
