@@ -8,7 +8,6 @@
 //!     Comparison: cold, with ahead, warm             └── device_store: description of the disk
 //!     Until: the end of a run that does not end by itself
 //!     boot: the same for the start of a machine
-//!     pack: the recorded blocks of files, moved together on a rotating disk
 //! ```
 //!
 //! Programs and profiles come in; pages in the page cache, profiles and accounts come out. This crate must never fail or delay the program
@@ -29,7 +28,6 @@ pub mod launch;
 mod machine;
 mod notify;
 pub mod output;
-pub mod pack;
 pub mod prefetch;
 pub mod record;
 pub mod restore;

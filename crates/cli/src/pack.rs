@@ -2,7 +2,7 @@
 
 use crate::exit::Stopped;
 use ahead::Signals;
-use ahead::pack::{self, Options, Report};
+use ahead_pack::{Options, Report};
 use ahead_report::progress::Progress;
 use anyhow::bail;
 use clap::Args;
@@ -43,11 +43,11 @@ impl Pack {
         let bar = Progress::new(0);
         let progress = |done: u64, total: u64, file: &str| bar.at(done, total, file);
         let report = match (self.undo, self.commit) {
-            (true, _) => pack::undo(&self.profile, &signals, &progress),
-            (_, true) => pack::commit(&self.profile),
+            (true, _) => ahead_pack::undo(&self.profile, &signals, &progress),
+            (_, true) => ahead_pack::commit(&self.profile),
             _ => {
                 let options = Options { profile: self.profile, dry_run: self.dry_run, device: self.device };
-                pack::pack(&options, &signals, &progress)
+                ahead_pack::pack(&options, &signals, &progress)
             }
         };
         drop(bar);

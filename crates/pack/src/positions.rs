@@ -1,7 +1,7 @@
 //! Writes the places of now into a profile, so that a replay orders its reads by them.
 
 use super::Named;
-use crate::Result;
+use ahead::Result;
 use ahead_learn::split_by_position;
 use ahead_plan::relocation::PackedFile;
 use ahead_profile::{Extent, File};

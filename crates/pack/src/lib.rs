@@ -14,7 +14,7 @@
 //! record is durable before the first exchange, and is compared with the places of now: so an interrupted relocation can be continued,
 //! undone or committed at any time. Metadata (inodes, directories, extent blocks) cannot be moved.
 //!
-//! A profile and a running kernel come in; files at other places, a changed profile and a [`Report`] go out. This module must never change
+//! A profile and a running kernel come in; files at other places, a changed profile and a [`Report`] go out. This crate must never change
 //! a file's content, open a path of a profile but as a handle without links, or exchange a range that is not in a durable record.
 
 mod copies;
@@ -29,9 +29,8 @@ mod survey;
 pub use reason::Reason;
 pub use report::{FileSystemReport, RefusedFile, Report, State};
 
-use crate::device_store::Descriptions;
-use crate::error::Context;
-use crate::{Error, Result, Signals};
+use ahead::device_store::Descriptions;
+use ahead::{Error, Result, Signals};
 use ahead_plan::relocation::{Direction, Layout, Record};
 use ahead_profile::{Place, Profile};
 use ahead_sys::root::Root;
@@ -85,7 +84,7 @@ pub fn pack(options: &Options, signals: &Signals, progress: Progress<'_>) -> Res
             true => expect(&profile, &file_system, &survey, &mut report),
             false => pack_one(&profile, &named, &file_system, &survey, &mut report, signals, progress),
         };
-        let done = done.context(|| file_system.mount_point.display().to_string());
+        let done = done.map_err(on(&file_system.mount_point));
         // What other file systems have done until now stays: the profile must say where it lies.
         let (done, failure) = match done {
             Ok(done) => (done, None),
@@ -155,7 +154,7 @@ fn finish(
     let Kept { own, others, unusable } = directory::kept(&named.path)?;
     unusable.iter().for_each(|why| tracing::warn!("{why}"));
     for pending in own {
-        let done = end(&pending, &named, &mut report).context(|| pending.mount_point.display().to_string())?;
+        let done = end(&pending, &named, &mut report).map_err(on(&pending.mount_point))?;
         report.file_systems.push(done);
         if report.stopped_by.is_some() {
             break;
@@ -170,6 +169,11 @@ fn finish(
         )));
     }
     Ok(report)
+}
+
+/// Adds the file system to an error.
+fn on(mount_point: &Path) -> impl FnOnce(Error) -> Error {
+    move |error| Error::While { what: mount_point.display().to_string(), source: Box::new(error) }
 }
 
 fn need_root() -> Result<()> {

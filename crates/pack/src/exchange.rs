@@ -11,7 +11,7 @@
 use super::Progress;
 use super::reason::Reason;
 use super::survey::{check_idle, check_properties};
-use crate::{Result, Signals};
+use ahead::{Result, Signals};
 use ahead_plan::relocation::{Direction, Move, PackedFile, Record, Run, moved_bytes, pending, runs_of};
 use ahead_sys::openat::{self, Handle};
 use ahead_sys::{Error, cache, ext4, fiemap, filehandle, generation};

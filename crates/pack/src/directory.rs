@@ -12,7 +12,7 @@
 //! of it on this machine ([`super::copies`]).
 
 use super::copies::{self, Copies};
-use crate::Result;
+use ahead::Result;
 use ahead_plan::relocation::{MAX_RECORD_BYTES, Record};
 use ahead_sys::directory::Directory;
 use ahead_sys::{Error, mounting, mounts};

@@ -8,7 +8,7 @@
 //! `FSID` is that of statvfs(2), which ext4 derives from the file system's UUID: only file systems with a copy are looked at. A copy whose
 //! record is gone stays from a crash; the next relocation of the profile there removes it.
 
-use crate::Result;
+use ahead::Result;
 use ahead_plan::relocation::Record;
 use ahead_sys::Error;
 use ahead_sys::directory::{self, Directory};

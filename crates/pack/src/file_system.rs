@@ -1,8 +1,8 @@
 //! A file system whose files are packed: what refuses it as a whole, its room, and what the relocation brings there.
 
 use super::survey::Survey;
-use crate::Result;
-use crate::device_store::Descriptions;
+use ahead::Result;
+use ahead::device_store::Descriptions;
 use ahead_model::mounts::Mount;
 use ahead_model::{DeviceDescription, DeviceNumber};
 use ahead_plan::relocation::{

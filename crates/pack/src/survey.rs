@@ -1,7 +1,7 @@
 //! Which files of a profile may be moved, and where they lie.
 
 use super::reason::Reason;
-use crate::Result;
+use ahead::Result;
 use ahead_model::mounts::Mount;
 use ahead_plan::relocation::{Candidate, PackedFile, Run, Used, runs_of};
 use ahead_plan::{Piece, Source, pieces};
