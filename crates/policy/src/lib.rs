@@ -138,6 +138,7 @@
 mod access;
 mod catalogue;
 mod parameters;
+pub mod pattern;
 mod request;
 pub mod steering;
 mod streams;

@@ -42,14 +42,13 @@ mod groups;
 mod pace;
 mod region;
 mod registry;
-mod route;
 mod watch;
 
 use crate::advise::fetcher::Fetcher;
 use crate::advise::follower::Follower;
 use crate::advise::region::Region;
 use crate::advise::registry::{Registry, Task};
-use crate::advise::route::Route;
+use ahead_policy::pattern::{Pattern, Route};
 use ahead_sys::advice::{self, Area, KernelAdvice};
 use ahead_sys::fork_count::fork_count;
 use ahead_sys::machine;
@@ -193,7 +192,7 @@ fn check(addresses: &Range<usize>, areas: &[Area]) -> io::Result<()> {
 /// Starts what the behaviour needs. Returns whether it goes on.
 fn begin(registry: &'static Registry, region: &Arc<Region>, arguments: &Arguments) -> io::Result<bool> {
     let (pages, page) = (region.pages(), region.page as u64);
-    let route = match arguments.behaviour {
+    let pattern = match arguments.behaviour {
         Behaviour::Normal => {
             advice::set_kernel_advice(&region.addresses, KernelAdvice::Normal).map_err(io_error)?;
             return Ok(false);
@@ -213,11 +212,11 @@ fn begin(registry: &'static Registry, region: &Arc<Region>, arguments: &Argument
             registry.start(region, Task::Fetch(Box::new(fetcher)))?;
             return Ok(true);
         }
-        Behaviour::Backward => Route::backward(pages, page),
-        Behaviour::Stride { bytes } if bytes.unsigned_abs() > page => Route::stride(pages, page, bytes),
-        Behaviour::Stride { bytes } if bytes < 0 => Route::backward(pages, page),
-        Behaviour::Sequential | Behaviour::Stride { .. } => Route::forward(pages, page),
+        Behaviour::Backward => Pattern::Backward,
+        Behaviour::Stride { bytes } => Pattern::Stride(bytes),
+        Behaviour::Sequential => Pattern::Sequential,
     };
+    let route = Route::new(pattern, pages, page);
     // Without the page table no reader is found before the program reports its progress: until then the kernel has to read ahead.
     let kernel = match registry.pagemap() {
         Some(_) => KernelAdvice::Random,

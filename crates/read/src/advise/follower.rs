@@ -9,8 +9,8 @@
 use crate::advise::groups::Groups;
 use crate::advise::pace::Pace;
 use crate::advise::region::Region;
-use crate::advise::route::Route;
 use crate::advise::watch::{Found, Survey, Watch, new_parts};
+use ahead_policy::pattern::Route;
 use ahead_sys::Result;
 use ahead_sys::pagemap::Pagemap;
 use std::ops::Range;

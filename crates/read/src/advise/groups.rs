@@ -11,7 +11,7 @@
 //! This is the rule of O'Connor and Tracy (2000): with `n` given, memory for 2n pages suffices. Without, the distance between the reader and
 //! the end of the requests is that of [`Distance`]: it doubles when the reader waits.
 //!
-//! A unit is a page, or a record of a stride ([`crate::advise::route`]). Units count in the direction of the reader.
+//! A unit is a page, or a record of a stride ([`ahead_policy::pattern::Route`]). Units count in the direction of the reader.
 
 use crate::stream::{Distance, LARGEST_PIECE_BYTES};
 use std::ops::Range;

@@ -9,7 +9,7 @@
 //! Pieces begin and end at pages. A piece is passed when the reader has moved beyond all of it; its bytes are then no longer held.
 
 use crate::stream::distance::Distance;
-use crate::stream::pattern::Pattern;
+use ahead_policy::pattern::Pattern;
 use std::collections::VecDeque;
 use std::ops::Range;
 

@@ -1,7 +1,7 @@
 //! How a [`Reader`](crate::stream::Reader) reads.
 
 use crate::stream::budget::Budget;
-use crate::stream::pattern::Pattern;
+use ahead_policy::pattern::Pattern;
 
 /// Default for the largest distance, bytes: the product of bandwidth and latency of 1.6 GB/s and 10 ms, more than cloud disks have.
 const LARGEST_DISTANCE_BYTES: u64 = 16 << 20;

@@ -1,16 +1,10 @@
-//! Finds how one reader moves through a file, from its reads alone. Pure.
-//!
-//! ```text
-//!     sequential   ├──┤├──┤├──┤  ├──┤      a small gap stays sequential
-//!     backward                   ├──┤├──┤├──┤  ◀── the next read is below
-//!     stride       ├┤   ├┤   ├┤   ├┤       equal distances between the beginnings; below 16 KiB: sequential or backward
-//!     random       anything else: nothing is predicted
-//! ```
+//! The pattern of one reader, from all of its reads.
 //!
 //! A read that begins where the file begins is sequential at once, as in the kernel. Elsewhere two reads that fit, and for a stride three,
 //! make a pattern: PostgreSQL measured that reading ahead for the first rows of short scans costs four times what it gains (pgsql-hackers,
 //! December 2025).
 
+use super::Steps;
 use std::ops::Range;
 
 /// A read that begins this far beyond the end of the last one is still sequential, bytes. mountpoint-s3 (pull request 795) measured that readers of
@@ -42,11 +36,8 @@ pub enum Pattern {
 #[derive(Clone, Debug, Default)]
 pub struct Detector {
     pattern: Pattern,
-    /// The last read; `None`: there was none.
-    last: Option<Range<u64>>,
-    /// Distance between the beginnings of the last two reads, and how often it came in a row.
-    distance: i64,
-    repeated: u32,
+    /// The last read, and the step that led there; `None`: there was none.
+    last: Option<Steps>,
     /// The pattern was set by the program and stays.
     is_given: bool,
 }
@@ -64,16 +55,15 @@ impl Detector {
 
     /// The last read; `None`: there was none.
     pub fn last(&self) -> Option<Range<u64>> {
-        self.last.clone()
+        self.last.map(|last| last.run())
     }
 
     /// Notes a read. Returns whether it continues the pattern: the prediction stays valid.
     #[inline]
     pub fn read(&mut self, range: Range<u64>) -> bool {
         // The usual case, which may cost no more than a few comparisons.
-        if self.pattern == Pattern::Sequential && self.last.as_ref().is_some_and(|last| last.end == range.start) {
-            self.repeated = 0;
-            self.last = Some(range);
+        if self.pattern == Pattern::Sequential && self.last.is_some_and(|last| last.end() == range.start) {
+            self.last = Some(Steps::begin(range.start, range.end - range.start));
             return true;
         }
         self.read_elsewhere(range)
@@ -81,39 +71,36 @@ impl Detector {
 
     #[inline(never)]
     fn read_elsewhere(&mut self, range: Range<u64>) -> bool {
-        let Some(last) = self.last.replace(range.clone()) else {
+        let length = range.end - range.start;
+        let Some(last) = self.last.replace(Steps::begin(range.start, length)) else {
             if !self.is_given && range.start == 0 {
                 self.pattern = Pattern::Sequential;
             }
             return true;
         };
-        let distance = range.start as i64 - last.start as i64;
-        self.repeated = if distance == self.distance { self.repeated.saturating_add(1) } else { 1 };
-        self.distance = distance;
-        if self.is_given {
-            return continues(self.pattern, &last, &range);
+        let now = last.next_run(range.start, length);
+        self.last = Some(now);
+        let continues = continues(self.pattern, &last.run(), &range);
+        if !self.is_given && !continues {
+            self.pattern = found(&last.run(), &range, &now);
         }
-        if self.pattern != Pattern::Random && continues(self.pattern, &last, &range) {
-            return true;
-        }
-        self.pattern = self.found(&last, &range);
-        false
+        continues
     }
+}
 
-    fn found(&self, last: &Range<u64>, range: &Range<u64>) -> Pattern {
-        if range.start == last.end {
-            Pattern::Sequential
-        } else if range.end == last.start {
-            Pattern::Backward
-        } else if self.repeated < EQUAL_DISTANCES || self.distance.unsigned_abs() <= range.end - range.start {
-            Pattern::Random
-        } else if self.distance.unsigned_abs() >= LEAST_STRIDE_BYTES {
-            Pattern::Stride(self.distance)
-        } else if self.distance > 0 {
-            Pattern::Sequential
-        } else {
-            Pattern::Backward
-        }
+fn found(last: &Range<u64>, range: &Range<u64>, now: &Steps) -> Pattern {
+    if range.start == last.end {
+        Pattern::Sequential
+    } else if range.end == last.start {
+        Pattern::Backward
+    } else if now.repeated < EQUAL_DISTANCES || now.step.unsigned_abs() <= now.length {
+        Pattern::Random
+    } else if now.step.unsigned_abs() >= LEAST_STRIDE_BYTES {
+        Pattern::Stride(now.step)
+    } else if now.step > 0 {
+        Pattern::Sequential
+    } else {
+        Pattern::Backward
     }
 }
 

@@ -1,0 +1,24 @@
+//! Access patterns: how readers move, from what is seen of their accesses. Pure.
+//!
+//! ```text
+//!     sequential   ├──┤├──┤├──┤  ├──┤      a small gap stays sequential
+//!     backward                   ├──┤├──┤├──┤  ◀── the next run is below
+//!     stride       ├┤   ├┤   ├┤   ├┤       runs whose beginnings lie at equal steps
+//!     random       anything else: nothing is predicted
+//! ```
+//!
+//! All users have the same core: [`Steps`], the last run of a reader and the step that led there. What else they need follows from what
+//! they see:
+//!
+//! ```text
+//!     every read of one reader, in bytes          Detector    a program that reads a file (`ahead_read::stream`)
+//!     pages of a reader whose pattern is known    Route       a program that maps a file (`ahead_read::advise`)
+//! ```
+
+mod detector;
+mod route;
+mod steps;
+
+pub use detector::{Detector, Pattern};
+pub use route::Route;
+pub use steps::Steps;
