@@ -13,12 +13,17 @@
 //! ```text
 //!     every read of one reader, in bytes          Detector    a program that reads a file (`ahead_read::stream`)
 //!     pages of a reader whose pattern is known    Route       a program that maps a file (`ahead_read::advise`)
+//!     the last decisions of the kernel, pages     Sample      `ahead top`
 //! ```
 
+mod class;
 mod detector;
 mod route;
+mod sample;
 mod steps;
 
+pub use class::Class;
 pub use detector::{Detector, Pattern};
 pub use route::Route;
+pub use sample::{Decided, LastWindow, Sample};
 pub use steps::Steps;

@@ -25,7 +25,7 @@
 //! The state is a bounded table. Nothing here does I/O, reads a clock or panics; times and counters may have any value.
 
 mod act;
-mod class;
+mod effect;
 mod faults;
 mod fetching;
 mod file;
@@ -35,8 +35,9 @@ mod setting;
 mod streams;
 mod window;
 
+pub use crate::pattern::Class;
 pub use act::{Act, Failure};
-pub use class::{Class, Effect, Rate};
+pub use effect::{Effect, Rate};
 pub use reason::Reason;
 pub use seen::{Kind, Limits, Machine, Progress, Seen};
 

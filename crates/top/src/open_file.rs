@@ -1,7 +1,8 @@
 //! An open file of a process: the state of its read-ahead, and what was counted.
 
 use ahead_model::DeviceNumber;
-pub use ahead_policy::steering::Class as Pattern;
+pub use ahead_policy::pattern::{Class as Pattern, Decided};
+use ahead_policy::pattern::{LastWindow, Sample};
 use std::time::Duration;
 
 /// The state of read-ahead of one open file (`struct file_ra_state`).
@@ -73,15 +74,6 @@ impl Advice {
             Advice::Window => "window",
         }
     }
-}
-
-/// A page for which the kernel has decided what to read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Decided {
-    /// The page.
-    pub page: u64,
-    /// By a fault of a mapping, not by a call.
-    pub is_fault: bool,
 }
 
 /// What was counted of an open file in an interval.
@@ -166,6 +158,24 @@ pub struct OpenFile {
     pub closed_files: u64,
 }
 
+/// The pattern of an open file of this many pages. Without decisions the state alone shows little: the last window, and the last page that a
+/// call has read.
+pub fn pattern(window: Option<&Window>, counted: Option<&Counted>, file_pages: u64) -> Pattern {
+    if window.and_then(Window::advice).is_some_and(|advice| advice != Advice::Window) {
+        return Pattern::Advised;
+    }
+    let by_decisions = counted.map_or(Pattern::Unknown, |counted| {
+        let Counted { misses, markers, issued_pages, .. } = *counted;
+        Sample { decided: &counted.decided, misses, markers, issued_pages, file_pages }.class()
+    });
+    match (by_decisions, window) {
+        (Pattern::Unknown, Some(&Window { start, pages, limit_pages, previous_page, .. })) => {
+            LastWindow { start, pages: pages.into(), limit_pages: limit_pages.into(), previous_page }.class(file_pages)
+        }
+        (found, _) => found,
+    }
+}
+
 /// Totals of the machine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Totals {
@@ -187,6 +197,7 @@ pub struct Totals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn window(limit_pages: u32, disk_limit_pages: u32) -> Window {
         Window { limit_pages, disk_limit_pages, ..Window::default() }
@@ -217,5 +228,47 @@ mod tests {
         assert_eq!(counted.amplification(), Some(32.0));
         counted.used_pages = Some(0);
         assert_eq!(counted.amplification(), None);
+    }
+
+    #[test]
+    fn state_alone_shows_streams_and_advice() {
+        let stream = Window {
+            limit_pages: 32,
+            disk_limit_pages: 32,
+            start: 64,
+            pages: 32,
+            async_pages: 32,
+            ..Window::default()
+        };
+        let at = |previous_page| pattern(Some(&Window { previous_page, ..stream }), None, 1000);
+        assert_eq!([70, 40, 95].map(|page| at(Some(page))), [Pattern::Sequential; 3]);
+        assert_eq!([700, 10].map(|page| at(Some(page))), [Pattern::RandomRead; 2]);
+        assert_eq!(at(None), Pattern::Unknown);
+        let read = Window { start: 68, previous_page: Some(99), ..stream };
+        assert_eq!(pattern(Some(&read), None, 100), Pattern::OnceOnly);
+        assert_eq!(pattern(Some(&Window { is_random: true, ..stream }), None, 1000), Pattern::Advised);
+        assert_eq!(pattern(Some(&Window { limit_pages: 64, ..stream }), None, 1000), Pattern::Advised);
+        // A window that steer has set is not the program's advice.
+        let steered = Window { limit_pages: 1, previous_page: Some(70), ..stream };
+        assert_eq!(pattern(Some(&steered), None, 1000), Pattern::Sequential);
+        assert_eq!(pattern(None, None, 0), Pattern::Unknown);
+    }
+
+    proptest! {
+        #[test]
+        fn any_state_has_a_pattern(
+            pages in proptest::collection::vec(any::<u64>(), 0..9),
+            numbers in any::<[u64; 4]>(),
+            small in any::<[u32; 4]>(),
+            previous_page in proptest::option::of(0..=u64::MAX / 4096),
+        ) {
+            let [misses, markers, issued_pages, file_pages] = numbers;
+            let decided = pages.iter().map(|&page| Decided { page, is_fault: page % 2 == 0 }).collect();
+            let counted = Counted { misses, markers, issued_pages, decided, ..Counted::default() };
+            let [limit_pages, disk_limit_pages, pages, async_pages] = small;
+            let window = Window { limit_pages, disk_limit_pages, start: file_pages, pages, async_pages, previous_page, ..Window::default() };
+            pattern(Some(&window), Some(&counted), file_pages);
+            pattern(Some(&window), None, file_pages);
+        }
     }
 }

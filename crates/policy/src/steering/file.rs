@@ -4,7 +4,7 @@ mod patterns;
 mod windows;
 
 use super::act::Act;
-use super::class::{Class, Effect, Rate};
+use super::effect::{Effect, Rate};
 use super::faults::Faults;
 use super::fetching;
 use super::seen::{Kind, Limits, Machine, Seen};
@@ -12,6 +12,7 @@ use super::setting::Setting;
 use super::streams::{Decision, Followed, How, Streams};
 use super::window::{Judge, Mark};
 use crate::Advice;
+use crate::pattern::Class;
 use patterns::{Fetches, Polls};
 
 /// A file of at most this length that is read from its first page on is left alone: 1 MiB. It ends before a larger window helps.

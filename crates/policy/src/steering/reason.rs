@@ -1,7 +1,8 @@
 //! The reason of an act, in words with numbers for the log.
 
-use super::class::{Class, Rate};
+use super::effect::Rate;
 use crate::PAGE_BYTES;
+use crate::pattern::Class;
 use std::fmt;
 
 /// The reason of an act. `from` and `to` are windows or distances, pages.

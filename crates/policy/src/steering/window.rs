@@ -7,7 +7,7 @@
 //!                 shorter waits: kept            else: back, and a ceiling for a while
 //! ```
 
-use super::class::Rate;
+use super::effect::Rate;
 use super::seen::{Limits, Machine};
 
 /// A reader that waits for less than this share of its time is left alone: 1/50, less than the 3 % that a run varies.

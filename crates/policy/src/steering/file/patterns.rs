@@ -1,8 +1,8 @@
 //! The acts that fetch pages for patterns that the kernel does not know.
 
 use super::{Around, OpenFile};
+use crate::pattern::Class;
 use crate::steering::act::Act;
-use crate::steering::class::Class;
 use crate::steering::fetching;
 use crate::steering::reason::Reason;
 use crate::steering::seen::Progress;

@@ -1,8 +1,8 @@
 //! The acts that set a window.
 
 use super::{Around, Jumps, OpenFile, Room};
+use crate::pattern::Class;
 use crate::steering::act::Act;
-use crate::steering::class::Class;
 use crate::steering::faults::{self, Change, LOSS_SHARE};
 use crate::steering::reason::Reason;
 use crate::steering::seen::{Kind, Limits, Machine, Seen};
