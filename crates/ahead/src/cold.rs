@@ -128,7 +128,7 @@ fn evict_everything(devices: &Devices) -> Result<()> {
 fn make_file_cold(file: &File) -> Kept {
     let handle = openat::handle(Path::new(OsStr::from_bytes(&file.path)));
     let is_data = |handle: &openat::Handle| {
-        handle.is_regular_file() && handle.file_system_magic().is_ok_and(openat::has_page_cache)
+        handle.is_regular_file() && handle.file_system().is_ok_and(|kind| kind.has_page_cache())
     };
     // If the path is not a file any more, the program cannot read cached pages of it.
     let Some(handle) = handle.ok().filter(is_data) else { return Kept::default() };

@@ -15,6 +15,7 @@ use crate::output;
 use crate::store::state_directories;
 use ahead_device::Model;
 use ahead_model::checked_toml::MAX_TEXT_BYTES;
+use ahead_model::file_system_kind::Uuid;
 use ahead_model::{DescribedDevice, DeviceDescription, DeviceNumber, Mount};
 use ahead_plan::current_devices::current_device_numbers;
 use ahead_profile::Profile;
@@ -35,9 +36,6 @@ const SYSTEM: &str = "/var/lib/ahead/devices";
 /// The kernel's identifiers of a disk, by priority: the UUID of a device-mapper device; the World Wide Name or serial number of NVMe, SCSI and
 /// virtio disks; the register that identifies an SD card or eMMC.
 const ATTRIBUTES: [&str; 5] = ["dm/uuid", "wwid", "device/wwid", "serial", "device/cid"];
-
-/// File systems on local disks that report their UUID. Others (NFS, FUSE) may not answer.
-const WITH_UUID: [&str; 6] = ["ext2", "ext3", "ext4", "xfs", "f2fs", "btrfs"];
 
 /// A description and its source.
 #[derive(Clone, Debug, PartialEq)]
@@ -209,7 +207,7 @@ fn file_system_uuid(root: &Path, device: DeviceNumber, mounts: &[Mount]) -> Opti
     let noted = record.lines().find_map(|line| line.strip_prefix("E:ID_FS_UUID=")).map(str::to_owned);
     let reported = || {
         let of_device = mounts.iter().filter(|mount| mount.device == device);
-        let mount = of_device.rev().find(|mount| WITH_UUID.contains(&mount.fs_type.as_str()))?;
+        let mount = of_device.rev().find(|mount| mount.kind().uuid != Uuid::Unreported)?;
         fsuuid::of(Path::new(OsStr::from_bytes(&mount.mount_point))).ok()?
     };
     noted.or_else(reported).map(|uuid| format!("file system {uuid}"))

@@ -6,31 +6,12 @@ use crate::observation::{FileSeen, Observation};
 use crate::resolve::{Resolver, as_path};
 use crate::run::{Host, Run};
 use crate::timeline::WarmTimes;
+use ahead_model::file_system_kind::Place;
 use ahead_model::mounts::{self, Mount};
 use ahead_model::sorting;
 use ahead_profile::{Lookup, PathBytes, check_path};
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStringExt;
-
-/// Types of file systems whose lookups read no device.
-const WITHOUT_DEVICE: [&str; 16] = [
-    "autofs",
-    "binfmt_misc",
-    "bpf",
-    "cgroup",
-    "cgroup2",
-    "configfs",
-    "debugfs",
-    "devpts",
-    "devtmpfs",
-    "hugetlbfs",
-    "mqueue",
-    "proc",
-    "ramfs",
-    "sysfs",
-    "tmpfs",
-    "tracefs",
-];
 
 /// The lookups of a recording, each path once, in order of time, and the number of lookups beyond the memory limit. `links`:
 /// symbolic links whose pages were read, with the time, also with everything cached (microseconds).
@@ -108,7 +89,7 @@ fn resolved(filesystem: &dyn FileSystem, path: &[u8]) -> Option<PathBytes> {
 /// The mount of a path, if its file system has a device.
 fn device_mount<'a>(table: &'a [Mount], path: &[u8]) -> Option<&'a Mount> {
     let mount = mounts::covering(table, path).map(|index| &table[index]);
-    mount.filter(|mount| !WITHOUT_DEVICE.contains(&mount.fs_type.as_str()))
+    mount.filter(|mount| !matches!(mount.kind().place, Place::Kernel | Place::Automounter))
 }
 
 /// Whether the file system of a path has a device.

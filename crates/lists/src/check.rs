@@ -6,7 +6,7 @@
 use super::Joined;
 use crate::content::{ContentReader, Examined, Replaced};
 use ahead_profile::{File, Profile};
-use ahead_sys::openat::{self, Identity};
+use ahead_sys::openat::Identity;
 use ahead_sys::root::Root;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -172,7 +172,7 @@ pub fn compare(file: &File, root: &Root) -> (Option<Identity>, Option<Problem>) 
         return (Some(now), Some(Problem::Changed));
     }
     let is_other = file.inode != 0 && file.inode != now.inode;
-    let is_replaced = is_other && handle.file_system_magic().is_ok_and(openat::has_lasting_inodes);
+    let is_replaced = is_other && handle.file_system().is_ok_and(|kind| kind.stores_inode_numbers);
     (Some(now), is_replaced.then_some(Problem::Replaced))
 }
 

@@ -14,7 +14,7 @@ pub use compare::{digest, used_ranges};
 
 use ahead_model::RangeSet;
 use ahead_profile::{ContentCheck, Extent, File, PIECE_BYTES, Profile};
-use ahead_sys::openat::{self, Handle, Identity};
+use ahead_sys::openat::{Handle, Identity};
 use ahead_sys::root::Root;
 use ahead_sys::{cache, machine};
 use compare::{KeptContent, compare_content, layout_of, pieces};
@@ -179,7 +179,7 @@ impl ContentReader {
         if !handle.is_regular_file() {
             return Err(Examined::Missing);
         }
-        if !handle.file_system_magic().is_ok_and(openat::has_page_cache) {
+        if !handle.file_system().is_ok_and(|kind| kind.has_page_cache()) {
             return Err(Examined::Unknown);
         }
         let fd = handle.reopen().map_err(|_| Examined::Unknown)?;

@@ -3,6 +3,7 @@
 //! ```text
 //!     DeviceNumber   8:1            which device                       stat(2), sysfs, the mount table, traces
 //!     Mount          a mounted file system, and the search for the mount that a path lies on
+//!     FileSystemKind ext4: on a disk, numbers of inodes are stored, …   what depends on the type of a file system
 //!     RangeSet       [0,4096) [8192,12288)   sets of bytes or pages    what is used, resident, issued
 //!     size, time     128K, 8ms      quantities as users write them
 //!     DeviceDescription             properties of a device: access, bandwidth, cost per request, burst, seeks
@@ -14,6 +15,7 @@
 pub mod checked_toml;
 pub mod device_description;
 pub mod device_number;
+pub mod file_system_kind;
 pub mod mounts;
 pub mod physical_extent;
 pub mod quantity;
@@ -24,6 +26,7 @@ pub mod xfs;
 
 pub use device_description::{DescribedDevice, DeviceDescription};
 pub use device_number::DeviceNumber;
+pub use file_system_kind::FileSystemKind;
 pub use mounts::Mount;
 pub use physical_extent::PhysicalExtent;
 pub use range_set::RangeSet;

@@ -4,6 +4,7 @@
 //! octal escapes decoded.
 
 use crate::DeviceNumber;
+use crate::file_system_kind::{FileSystemKind, Place};
 use std::cmp::Reverse;
 use std::fmt;
 
@@ -37,33 +38,20 @@ impl Mount {
         path.strip_prefix(point).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
     }
 
-    /// Whether a server on the network answers what is asked of it.
-    pub fn is_network(&self) -> bool {
-        let types = ["nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "afs", "lustre", "ocfs2", "gfs2", "orangefs"];
-        types.contains(&self.fs_type.as_str())
-    }
-
-    /// Whether a process answers what is asked of it (FUSE).
-    pub fn is_fuse(&self) -> bool {
-        let of_fuse = |rest: &str| rest.is_empty() || rest == "blk" || rest.starts_with('.');
-        self.fs_type.strip_prefix("fuse").is_some_and(of_fuse) || self.fs_type == "virtiofs"
+    /// What is known of its type.
+    pub fn kind(&self) -> FileSystemKind {
+        FileSystemKind::named(&self.fs_type)
     }
 
     /// The user who made a FUSE mount, and whose process answers; `u32::MAX`, which is no user, where the options do not name one. `None`:
     /// another file system, or virtiofs, for which the hypervisor answers.
     pub fn fuse_user(&self) -> Option<u32> {
-        if !self.is_fuse() || self.fs_type == "virtiofs" {
+        if self.kind().place != Place::Process || self.fs_type == "virtiofs" {
             return None;
         }
         // The kernel writes this option behind those that may have a comma.
         let user = self.super_options.rsplit(|byte| *byte == b',').find_map(|option| option.strip_prefix(b"user_id="));
         Some(user.and_then(number).unwrap_or(u32::MAX))
-    }
-
-    /// Whether a server or another process answers, which may take minutes or never come. An automounter waits for the file system that it
-    /// mounts.
-    pub fn is_answered_by_others(&self) -> bool {
-        self.fs_type == "autofs" || self.is_network() || self.is_fuse()
     }
 
     /// The layers of an overlay as they were given when it was mounted, the upper one first. None for other types.

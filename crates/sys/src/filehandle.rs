@@ -3,6 +3,8 @@
 #![allow(unsafe_code)]
 
 use crate::{Error, Result};
+use ahead_model::FileSystemKind;
+use ahead_model::file_system_kind::InodeHandle;
 use rustix::fs::{Mode, OFlags};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -28,18 +30,18 @@ pub fn path_of(mount_point: &Path, fs_type: &str, inode: u64, generation: u32) -
     let what = || format!("find inode {inode} of {}", mount_point.display());
     let unsupported = || Error::Unsupported { what: what(), why: format!("{fs_type} cannot open an inode by number") };
     let mut content = [0; 12];
-    let (kind, bytes) = match fs_type {
-        "ext2" | "ext3" | "ext4" | "f2fs" => {
+    let (kind, bytes) = match FileSystemKind::named(fs_type).inode_handle {
+        Some(InodeHandle::Bits32) => {
             content[..4].copy_from_slice(&u32::try_from(inode).map_err(|_| unsupported())?.to_ne_bytes());
             content[4..8].copy_from_slice(&generation.to_ne_bytes());
             (INODE_32, 8)
         }
-        "xfs" => {
+        Some(InodeHandle::Bits64) => {
             content[..8].copy_from_slice(&inode.to_ne_bytes());
             content[8..].copy_from_slice(&generation.to_ne_bytes());
             (INODE_64, 12)
         }
-        _ => return Err(unsupported()),
+        None => return Err(unsupported()),
     };
     let directory = rustix::fs::open(mount_point, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .map_err(|e| Error::io(what(), e))?;

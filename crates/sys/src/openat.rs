@@ -14,6 +14,7 @@
 
 use crate::{Error, Result, descriptors, rooted};
 use ahead_model::DeviceNumber;
+use ahead_model::FileSystemKind;
 use rustix::fs::{Mode, OFlags, ResolveFlags, Stat, fstat, fstatfs, open, openat, openat2};
 use rustix::io::Errno;
 use std::ffi::OsString;
@@ -182,9 +183,9 @@ impl Handle {
         descriptors::reopen(self.fd.as_fd(), flags).map_err(|e| Error::io("open the block device for reading", e))
     }
 
-    /// The magic number of the file system (`statfs`), for [`has_page_cache`].
-    pub fn file_system_magic(&self) -> Result<u64> {
-        fstatfs(&self.fd).map(|stat| stat.f_type as u64).map_err(|e| Error::io("fstatfs", e))
+    /// The type of its file system, by `statfs`.
+    pub fn file_system(&self) -> Result<FileSystemKind> {
+        file_system_of(&self.fd)
     }
 
     /// Opens the regular file for reading. Never blocks, never becomes a controlling terminal, and does not update the access
@@ -196,10 +197,10 @@ impl Handle {
         self.reopen_as(OFlags::NONBLOCK | OFlags::NOCTTY)
     }
 
-    /// Opens the directory for reading if it lies on a disk ([`is_on_disk`]). Listing any other directory loads no
+    /// Opens the directory for reading if it lies on a disk ([`FileSystemKind::is_on_disk`]). Listing any other directory loads no
     /// metadata from a disk. It may run code of a driver or daemon, trigger a mount or query another machine.
     pub fn reopen_directory(&self) -> Result<OwnedFd> {
-        if !self.is_directory() || !is_on_disk(self.file_system_magic()?) {
+        if !self.is_directory() || !self.file_system()?.is_on_disk() {
             return Err(Error::io("open", std::io::Error::other("not a directory on a disk")));
         }
         self.reopen_as(OFlags::DIRECTORY)
@@ -283,91 +284,9 @@ pub fn block_device_node(key: u64) -> Result<std::path::PathBuf> {
     name.map(|name| Path::new("/dev").join(name)).ok_or(Error::Parse { path: path.into(), text })
 }
 
-/// File systems without a page cache of device data, or without one that is worth reading ahead. The kernel generates their
-/// files (`/proc`, `/sys`, …), or the files are in memory. Numbers from linux/magic.h.
-const NO_PAGE_CACHE: [u64; 24] = [
-    0x9fa0,      // proc
-    0x6265_6572, // sysfs
-    0x0102_1994, // tmpfs, devtmpfs
-    0x8584_58f6, // ramfs
-    0x9584_58f6, // hugetlbfs
-    0x0000_1cd1, // devpts
-    0x6462_6720, // debugfs
-    0x7472_6163, // tracefs
-    0x7363_6673, // securityfs
-    0xf97c_ff8c, // selinuxfs
-    0x0027_e0eb, // cgroup
-    0x6367_7270, // cgroup2
-    0xcafe_4a11, // bpf
-    0x5049_4446, // pidfs
-    0x6e73_6673, // nsfs
-    0x534f_434b, // sockfs
-    0x5049_5045, // pipefs
-    0x0904_1934, // anonymous inodes
-    0x6165_676c, // pstore
-    0x1980_0202, // mqueue
-    0x4249_4e4d, // binfmt_misc
-    0xde5e_81e4, // efivarfs
-    0x6265_6570, // configfs
-    0x6573_5543, // fusectl
-];
-
-/// Whether files of a file system with this magic number have pages that can be read ahead from a device.
-pub fn has_page_cache(magic: u64) -> bool {
-    // f_type is signed on some architectures: compare the 32 bits that linux/magic.h defines.
-    !NO_PAGE_CACHE.contains(&(magic & 0xffff_ffff))
-}
-
-/// Whether the file system of an open file is FUSE: a process answers for it, or with virtiofs the hypervisor.
-pub fn is_fuse(fd: impl AsFd) -> Result<bool> {
-    /// `FUSE_SUPER_MAGIC` of linux/magic.h.
-    const FUSE: u64 = 0x6573_5546;
-    let known = fstatfs(fd).map_err(|e| Error::io("fstatfs", e))?;
-    Ok(known.f_type as u64 & 0xffff_ffff == FUSE)
-}
-
-/// File systems whose directories lie on a disk, or in layers on one: listing them reads metadata and has no other effect. Numbers
-/// from linux/magic.h, or from the sources of the file system.
-const ON_DISK: [u64; 20] = [
-    0xef53,      // ext2, ext3, ext4
-    0x5846_5342, // xfs
-    0x9123_683e, // btrfs
-    0xf2f5_2010, // f2fs
-    0xca45_1a4e, // bcachefs
-    0x2fc1_2fc1, // zfs
-    0x794c_7630, // overlayfs
-    0x7371_7368, // squashfs
-    0xe0f5_e1e2, // erofs
-    0x28cd_3d45, // cramfs
-    0x2405_1905, // ubifs
-    0x0000_3434, // nilfs2
-    0x5265_4973, // reiserfs
-    0x3153_464a, // jfs
-    0x0000_4d44, // fat
-    0x2011_bab0, // exfat
-    0x7366_746e, // ntfs3
-    0x0000_482b, // hfs+
-    0x0000_9660, // iso9660
-    0x1501_3346, // udf
-];
-
-/// Whether directories of a file system with this magic number are metadata on a disk.
-pub fn is_on_disk(magic: u64) -> bool {
-    ON_DISK.contains(&(magic & 0xffff_ffff))
-}
-
-/// Those of [`ON_DISK`] that do not store inode numbers: they number files again at each mount or lookup, or combine the numbers of layers.
-const RENUMBERED: [u64; 5] = [
-    0x794c_7630, // overlayfs
-    0x0000_4d44, // fat
-    0x2011_bab0, // exfat
-    0x0000_9660, // iso9660
-    0x1501_3346, // udf
-];
-
-/// Whether a file of a file system with this magic number has the same inode number as long as it exists. Not those of servers: FUSE, NFS.
-pub fn has_lasting_inodes(magic: u64) -> bool {
-    is_on_disk(magic) && !RENUMBERED.contains(&(magic & 0xffff_ffff))
+/// The type of the file system of an open file.
+pub fn file_system_of(fd: impl AsFd) -> Result<FileSystemKind> {
+    fstatfs(fd).map(|stat| FileSystemKind::of_magic(stat.f_type as u64)).map_err(|e| Error::io("fstatfs", e))
 }
 
 /// Looks a path up to load its metadata. No link is followed; only an `O_PATH` handle is opened. Returns whether the path
@@ -447,10 +366,10 @@ mod tests {
     fn generated_file_systems_have_no_page_cache() {
         for path in ["/proc/version", "/sys/kernel/mm"] {
             let handle = handle(Path::new(path)).unwrap();
-            assert!(!has_page_cache(handle.file_system_magic().unwrap()), "{path}");
+            assert!(!handle.file_system().unwrap().has_page_cache(), "{path}");
         }
         let here = handle(&fs::canonicalize(env!("CARGO_MANIFEST_DIR")).unwrap()).unwrap();
-        assert!(has_page_cache(here.file_system_magic().unwrap()));
+        assert!(here.file_system().unwrap().has_page_cache());
     }
 
     #[test]

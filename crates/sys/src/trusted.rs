@@ -15,6 +15,7 @@ use crate::openat::{self, Handle};
 use crate::root::Root;
 use crate::rooted::{self, Reached, Steps};
 use crate::{Error, Result};
+use ahead_model::file_system_kind::Place;
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -111,8 +112,8 @@ fn check_mount(there: &Reached<'_>) -> std::result::Result<(), String> {
     let user = match mounts::of_open(there.file) {
         Ok(Some(mount)) => mount.fuse_user(),
         // In a chroot the table has no mount for its root directory.
-        _ => match openat::is_fuse(there.file) {
-            Ok(false) => None,
+        _ => match openat::file_system_of(there.file) {
+            Ok(kind) if kind.place != Place::Process => None,
             _ => return Err("is perhaps on a FUSE mount of another user: the mount table does not have it".into()),
         },
     };

@@ -4,6 +4,8 @@
 //! wait for a server: such a file has no map. The file is compared before it is opened, for the process may have replaced the descriptor.
 
 use crate::OpenFile;
+use ahead_model::Mount;
+use ahead_model::file_system_kind::Place;
 use ahead_sys::other_process::{Descriptor, Expected, reopen_descriptor};
 use ahead_sys::{Error, Result, cache, machine, mounts};
 use rustix::io::Errno;
@@ -17,9 +19,6 @@ pub struct PageMap {
     /// Pages of a part; the last one may be shorter.
     pub part_pages: u64,
 }
-
-/// File systems of block devices: opening their files changes nothing.
-const LOCAL: [&str; 9] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "squashfs", "erofs", "iso9660"];
 
 impl PageMap {
     /// Maps an open file in at most `parts` parts.
@@ -48,8 +47,8 @@ fn open(file: &OpenFile) -> Result<OwnedFd> {
     let refused = |why: &str| Error::Unsupported { what: "a map of the pages of this file".into(), why: why.into() };
     let descriptor = file.descriptor.ok_or_else(|| refused("the process has no descriptor of it"))?;
     let mounts = mounts::own()?;
-    let type_of = mounts.iter().find(|mount| mount.device == file.device).map(|mount| mount.fs_type.as_str());
-    if !type_of.is_some_and(|fs_type| LOCAL.contains(&fs_type)) {
+    let is_local = |mount: &Mount| mount.kind().place == Place::Disk;
+    if !mounts.iter().find(|mount| mount.device == file.device).is_some_and(is_local) {
         return Err(refused("opening a file of this file system may change its cached pages"));
     }
     let of_file = Descriptor { pid: file.pid, tid: file.pid, number: descriptor };

@@ -16,6 +16,7 @@ use crate::System;
 use crate::places::is_seen;
 use crate::value::RuleValue;
 use ahead_model::DeviceNumber;
+use ahead_model::file_system_kind::Uuid;
 use ahead_sys::fsuuid;
 use ahead_sys::mounts::Mount;
 use serde::{Deserialize, Serialize};
@@ -33,8 +34,6 @@ const ATTRIBUTES: [&str; 4] = ["wwid", "device/wwid", "serial", "device/cid"];
 const MAPPER_UUID: &str = "dm/uuid";
 /// udev property of a file system.
 const FS_UUID: &str = "ID_FS_UUID";
-/// File systems whose UUID the kernel reports in the same form as udev.
-const WITH_UUID: [&str; 5] = ["ext2", "ext3", "ext4", "xfs", "f2fs"];
 
 /// The identity of a target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -202,7 +201,7 @@ pub(crate) fn of_block(
             }
         }
     }
-    match mount.filter(|(mount, _)| WITH_UUID.contains(&mount.fs_type.as_str())) {
+    match mount.filter(|(mount, _)| mount.kind().uuid == Uuid::KernelAsUdev) {
         Some((mount, path)) => match fsuuid::of(path) {
             Ok(Some(uuid)) if has_copy(system, mounts, mount, &uuid) => {
                 why.push(format!("its file system's UUID {uuid} also identifies another device"));
@@ -228,7 +227,7 @@ fn has_copy(system: &System, mounts: &[Mount], mount: &Mount, uuid: &str) -> boo
 fn uuid_of(mounts: &[Mount], mount: &Mount) -> Option<String> {
     let point = Path::new(OsStr::from_bytes(&mount.mount_point));
     // The mount point of a covered mount leads to another file system.
-    let has_one = WITH_UUID.contains(&mount.fs_type.as_str()) && is_seen(mounts, mount);
+    let has_one = mount.kind().uuid == Uuid::KernelAsUdev && is_seen(mounts, mount);
     has_one.then(|| fsuuid::of(point).ok()).flatten().flatten()
 }
 

@@ -9,6 +9,7 @@ use crate::places::{best_place, holding, is_place, point_of};
 use crate::rule::check_identity;
 use crate::{Error, Result, System};
 use ahead_model::DeviceNumber;
+use ahead_model::file_system_kind::Place;
 use ahead_sys::mounts::Mount;
 use std::ffi::OsStr;
 use std::fs;
@@ -183,8 +184,8 @@ fn kind_of(system: &System, number: DeviceNumber, mount: Option<&Mount>) -> Kind
     }
     match mount {
         Some(mount) if mount.fs_type == "btrfs" => Kind::Btrfs,
-        Some(mount) if mount.is_network() => Kind::Network,
-        Some(mount) if mount.is_fuse() => Kind::Fuse,
+        Some(mount) if mount.kind().place == Place::Server => Kind::Network,
+        Some(mount) if mount.kind().place == Place::Process => Kind::Fuse,
         _ => Kind::Other,
     }
 }

@@ -12,6 +12,7 @@
 use crate::device::Device;
 use crate::stale_trees::{TREE_PREFIX, remove_stale_trees};
 use crate::{Error, Result};
+use ahead_model::file_system_kind::Place;
 use ahead_sim::Chance;
 use ahead_sys::directory::{Directory, HeldFile};
 use ahead_sys::mounts::{self, Mount};
@@ -23,7 +24,6 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{ErrorKind, Write};
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -127,7 +127,7 @@ impl Files {
         allow_descriptors(sizes.len() as u64)?;
         let mount = mounts::of_open(&above)?;
         let (device, lacks_cachestat) =
-            (Device::under(&above, mount.as_ref())?, magic(&above, directory)? == OVERLAYFS);
+            (Device::under(&above, mount.as_ref())?, openat::file_system_of(&above)?.place == Place::Layers);
         let tree = Tree::make(above)?;
         let mut files = Files { held: Vec::new(), identities: Vec::new(), tree, mount, device, lacks_cachestat };
         for (number, size) in sizes.iter().enumerate() {
@@ -265,19 +265,11 @@ fn allow_descriptors(files: u64) -> Result<()> {
     }
 }
 
-/// Magic number of overlayfs (linux/magic.h).
-const OVERLAYFS: u64 = 0x794c_7630;
-
 /// Whether cachestat reports none of the cached pages. On an overlay the pages belong to files of a layer. cachestat queries the
 /// overlay's files, which have no pages. A mapping is of the layer's file, so mincore reports the pages.
 pub(crate) fn lacks_cachestat(directory: &Path) -> bool {
-    Directory::open(directory).is_ok_and(|open| magic(&open, directory).is_ok_and(|magic| magic == OVERLAYFS))
-}
-
-fn magic(directory: impl AsFd, path: &Path) -> Result<u64> {
-    let stat = rustix::fs::fstatfs(directory).map_err(|e| Error::io(format!("look at {}", path.display()), e))?;
-    // The type is a signed word on some machines: keep the 32 bits that linux/magic.h defines.
-    Ok(stat.f_type as u64 & 0xffff_ffff)
+    Directory::open(directory)
+        .is_ok_and(|open| openat::file_system_of(&open).is_ok_and(|kind| kind.place == Place::Layers))
 }
 
 fn not_permitted(directory: &Path) -> Error {
@@ -297,7 +289,7 @@ fn refused(error: ahead_sys::Error, directory: &Path) -> Error {
 /// none, and smaller files would not help.
 fn check_kind(directory: &Directory) -> Result<()> {
     let path = directory.path();
-    if !openat::has_page_cache(magic(directory, path)?) {
+    if !openat::file_system_of(directory)?.has_page_cache() {
         let why =
             "its file system has no disk: its files are in memory or made by the kernel; choose a directory on a disk";
         let what = format!("measuring {}", path.display());

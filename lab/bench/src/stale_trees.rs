@@ -20,7 +20,7 @@ const TREE_MODE: u32 = 0o700;
 ///
 /// A tree that cannot be removed stays; the new job does not depend on it.
 pub fn remove_stale_trees(above: &Directory) {
-    let is_local = rustix::fs::fstatfs(above).is_ok_and(|stat| openat::is_on_disk(stat.f_type as u64));
+    let is_local = openat::file_system_of(above).is_ok_and(|kind| kind.is_on_disk());
     let (true, Ok(names)) = (is_local, above.names()) else { return };
     for name in names {
         if maker(&name).is_some_and(|maker| !maker.is_alive())

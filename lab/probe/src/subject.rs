@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::{Watcher, data, node};
 use ahead_model::DeviceNumber;
 pub use ahead_model::PAGE_BYTES;
+use ahead_model::file_system_kind::Place;
 use ahead_model::random::SplitMix64;
 use ahead_sys::directory::Directory;
 use ahead_sys::mapping::Mapping;
@@ -189,7 +190,7 @@ impl Subject {
 
     /// Whether a FUSE server answers the reads.
     pub fn is_served(&self) -> Result<bool> {
-        Ok(openat::is_fuse(&self.held)?)
+        Ok(openat::file_system_of(&self.held)?.place == Place::Process)
     }
 
     /// Opens the subject again: the kernel has no history of this reader.
@@ -275,8 +276,7 @@ pub(crate) fn nameless(directory: &Directory) -> rustix::io::Result<File> {
 
 /// Checks that the file has a disk: files in memory, and files that the kernel generates, cannot be probed.
 fn lies_on_a_disk(fd: impl AsFd, path: &Path) -> Result<()> {
-    let stat = rustix::fs::fstatfs(fd).map_err(|e| Error::io(format!("look at {}", path.display()), e))?;
-    if openat::has_page_cache(stat.f_type as u64) {
+    if openat::file_system_of(fd)?.has_page_cache() {
         return Ok(());
     }
     let why = "there is no disk behind it: its files lie in memory, or the kernel makes them up".to_owned();

@@ -5,6 +5,7 @@
 //! the disk (not on btrfs, which maps its own addresses to disks).
 
 use super::ranges::{ByOwner, Owner};
+use ahead_model::FileSystemKind;
 use ahead_model::{DeviceNumber, RangeSet, sorting};
 use ahead_observe::Arrived;
 use ahead_profile::{Extent, Profile};
@@ -14,7 +15,7 @@ use std::ops::Range;
 
 /// Whether the physical addresses of all files are addresses of their disks.
 pub fn is_observable(profile: &Profile) -> bool {
-    profile.files.iter().all(|file| matches!(file.fs_type.as_str(), "ext2" | "ext3" | "ext4" | "xfs"))
+    profile.files.iter().all(|file| FileSystemKind::named(&file.fs_type).has_addresses_of_disk)
 }
 
 /// Bytes of `issued` that arrived after their first use.

@@ -184,12 +184,12 @@ impl Devices {
 /// process sees it.
 fn needed_lookups(profile: &Profile, mounts: &[Mount], outer: impl Fn(&[u8]) -> Vec<u8>) -> Vec<usize> {
     let all = || 0..profile.lookups.len();
-    if !mounts.iter().any(Mount::is_answered_by_others) {
+    if !mounts.iter().any(|mount| mount.kind().is_answered_by_others()) {
         return all().collect();
     }
     let is_needed = |lookup: &Lookup| {
         let at = || covering(mounts, &outer(&lookup.path));
-        lookup.inode != 0 || !at().is_some_and(|index| mounts[index].is_answered_by_others())
+        lookup.inode != 0 || !at().is_some_and(|index| mounts[index].kind().is_answered_by_others())
     };
     all().filter(|index| is_needed(&profile.lookups[*index])).collect()
 }

@@ -11,6 +11,7 @@
 //! map, and a tenth to evict (decision 75).
 
 use crate::prefetch::{HeadStart, Options};
+use ahead_model::FileSystemKind;
 use ahead_model::{DeviceDescription, DeviceNumber};
 use ahead_plan::blocks::Blocks;
 use ahead_plan::pacing::blocks_in_flight;
@@ -19,9 +20,6 @@ use ahead_profile::Profile;
 use ahead_sys::{bdi, cache, large_folio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-
-/// File systems that can have folios of this size: XFS since Linux 5.18, ext4 since 6.16. Others bring single pages in this way, too.
-const FILE_SYSTEMS: [&str; 2] = ["ext4", "xfs"];
 
 /// Without this number of blocks more that became one folio than blocks that did not, there are no further attempts on a file system: an
 /// attempt waits for the first page. A single failure has another cause: the program has read a page of the block meanwhile.
@@ -49,7 +47,7 @@ impl LargeFolios {
         let end_of = |source: Source| match source {
             Source::File(index) => {
                 let file = &profile.files[index];
-                FILE_SYSTEMS.contains(&file.fs_type.as_str()).then_some(file.size_bytes)
+                FileSystemKind::named(&file.fs_type).has_large_folios.then_some(file.size_bytes)
             }
             Source::Metadata(_) => None,
         };

@@ -19,7 +19,7 @@ use ahead_model::{Mount, RangeSet, sorting};
 use ahead_profile::{Extent, File, PathBytes, Profile, Recording};
 use ahead_sys::openat::Handle;
 use ahead_sys::root::Root;
-use ahead_sys::{fiemap, machine, mounts, openat, priority, sparse};
+use ahead_sys::{fiemap, machine, mounts, priority, sparse};
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::ops::Range;
@@ -393,7 +393,7 @@ fn file_of(root: &Root, table: &[Mount], path: &Path, wanted: &RangeSet) -> std:
 /// The holes of the wanted ranges, and the other parts with their places on the disk, where the file system reports these and this process
 /// may read the file. A file without a page cache is not opened; the prefetch refuses it.
 fn data_and_places(handle: &Handle, wanted: &RangeSet, size_bytes: u64) -> (RangeSet, Vec<Extent>) {
-    let has_pages = handle.file_system_magic().is_ok_and(openat::has_page_cache);
+    let has_pages = handle.file_system().is_ok_and(|kind| kind.has_page_cache());
     let open = if has_pages { handle.reopen().ok() } else { None };
     let holes = open.as_ref().filter(|_| handle.may_have_holes()).map_or_else(RangeSet::new, |open| {
         let found = wanted.iter().map(|range| sparse::holes(open, range.clone()));

@@ -35,9 +35,6 @@ pub fn most_descriptors(sources: usize) -> u32 {
 /// Descriptors that are not kept, about: standard streams and pipes, and two for each of some twenty threads that open a file.
 const OTHERS: u32 = 64;
 
-/// Magic number of ext2, ext3 and ext4 (linux/magic.h): their metadata is in the block device's page cache.
-const EXT_MAGIC: u64 = 0xef53;
-
 /// An open file or block device.
 #[derive(Debug)]
 pub struct Readable {
@@ -225,10 +222,10 @@ impl Sources {
             return Ok(known.clone());
         }
         // Without the lock: a file system that does not answer would block all other threads.
-        let magic = handle.file_system_magic().map_err(closed_by)?;
+        let kind = handle.file_system().map_err(closed_by)?;
         let device = Device {
             cap_bytes: cache::read_ahead_cap_bytes(DeviceNumber::from_key(key)),
-            has_page_cache: openat::has_page_cache(magic),
+            has_page_cache: kind.has_page_cache(),
             large_folios: Arc::default(),
         };
         // Another thread may have been faster.
@@ -242,7 +239,7 @@ impl Sources {
         let no_device = |error| closed_or(error, Reason::NoDevice);
         // If the file system is not mounted, this is a directory of the file system below.
         let is_mounted = mounting::is_mount_root(&mounted).map_err(no_device)?;
-        if !is_mounted || mounted.file_system_magic().map_err(closed_by)? != EXT_MAGIC {
+        if !is_mounted || !mounted.file_system().map_err(closed_by)?.has_metadata_in_device_cache {
             return Err(Closed::Skipped(Reason::NoDevice));
         }
         let node = openat::block_device_node(key).map_err(no_device)?;

@@ -100,7 +100,7 @@ pub fn for_command(argv: &[OsString]) -> Option<Verdict> {
     let mounts = mounts::own().ok()?;
     let is_local = |profile: &PathBuf| {
         let at = covering(&mounts, profile.as_os_str().as_bytes());
-        at.is_some_and(|index| !mounts[index].is_answered_by_others())
+        at.is_some_and(|index| !mounts[index].kind().is_answered_by_others())
     };
     let candidates = candidates(argv, None);
     if !candidates.iter().all(is_local) {

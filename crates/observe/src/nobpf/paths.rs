@@ -15,6 +15,7 @@
 use crate::nobpf::collect::{Collected, InodeKey};
 use crate::nobpf::walk::{self, Budget, Entry, Next, below, join, point_of};
 use ahead_learn::{Access, AccessKind, FileSeen, Observation};
+use ahead_model::file_system_kind::InodeHandle;
 use ahead_model::{DeviceNumber, Mount, RangeSet, sorting};
 use ahead_sys::mounts::covering;
 use ahead_sys::{Result, block, cache, filehandle, generation, machine, mounts, openat, xfs};
@@ -186,14 +187,15 @@ impl Finder<'_> {
         let device = DeviceNumber::from_kernel(key.device);
         let is_its = |mount: &&Mount| mount.device == device;
         let Some(mount) = walk::roots(self.table).into_iter().find(is_its) else { return ByNumber::Unknown };
-        let generation = match mount.fs_type.as_str() {
-            // Generation 0 stands for any.
-            "ext2" | "ext3" | "ext4" | "f2fs" => 0,
-            "xfs" => match walk::open_root(mount).ok().and_then(|point| xfs::generation(point, key.inode)) {
-                Some(generation) => generation,
-                None => return ByNumber::Gone,
-            },
-            _ => return ByNumber::Unknown,
+        let generation = match mount.kind().inode_handle {
+            Some(InodeHandle::Bits32) => 0,
+            Some(InodeHandle::Bits64) => {
+                match walk::open_root(mount).ok().and_then(|point| xfs::generation(point, key.inode)) {
+                    Some(generation) => generation,
+                    None => return ByNumber::Gone,
+                }
+            }
+            None => return ByNumber::Unknown,
         };
         match filehandle::path_of(point_of(mount), &mount.fs_type, key.inode, generation) {
             Ok(path) if path.as_os_str().as_bytes().ends_with(b" (deleted)") && !path.exists() => ByNumber::Gone,

@@ -4,6 +4,7 @@
 //! that its owner replaces meanwhile leads nowhere else.
 
 use ahead_model::Mount;
+use ahead_model::file_system_kind::Place;
 use ahead_model::sorting;
 use ahead_sys::directory::mount_id;
 use ahead_sys::mounts::covering;
@@ -111,8 +112,8 @@ pub fn roots(table: &[Mount]) -> Vec<&Mount> {
 
 fn is_on_block_device(mount: &Mount) -> bool {
     // A FUSE file system may never answer, also one on a block device.
-    let is_anonymous = mount.device.is_anonymous() && mount.fs_type != "btrfs" && mount.fs_type != "bcachefs";
-    !is_anonymous && !mount.fs_type.starts_with("fuse")
+    let kind = mount.kind();
+    (!mount.device.is_anonymous() || kind.has_own_device_number) && kind.place != Place::Process
 }
 
 /// The rest of `path` after the directory `prefix`: empty or with a leading slash.

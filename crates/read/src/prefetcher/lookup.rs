@@ -16,7 +16,7 @@ use crate::prefetcher::window::Found;
 use ahead_model::DeviceNumber;
 use ahead_sys::openat::{self, Handle};
 use ahead_sys::{Error, block, cache, fiemap, machine, reserve, sparse};
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, fstatfs, open, openat2};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat2};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -70,7 +70,7 @@ impl Files {
         if bytes == 0 {
             return Some(if was_cached { Found::Cached } else { Found::Absent { bytes, place } });
         }
-        if !openat::has_page_cache(fstatfs(&handle).ok()?.f_type as u64) {
+        if !openat::file_system_of(&handle).ok()?.has_page_cache() {
             return Some(Found::Cached);
         }
         // Also after a wait: the kernel gives lookups from the cache up when names change anywhere.

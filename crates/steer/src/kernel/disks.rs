@@ -11,13 +11,6 @@ use ahead_sys::{bdi, block};
 use rustc_hash::FxHashMap;
 use std::path::{Path, PathBuf};
 
-/// File systems that do nothing when one of several descriptors of an open file is closed. Others (FUSE, NFS, CIFS) may write data back or
-/// call a daemon then, which may not answer.
-const QUIET_ON_CLOSE: [&str; 16] = [
-    "ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "vfat", "exfat", "ntfs3", "erofs", "squashfs", "iso9660", "udf",
-    "bcachefs", "overlay", "ramfs",
-];
-
 /// Largest number of disks that are known at a time. Mounts come and go.
 const MOST: usize = 256;
 
@@ -98,7 +91,7 @@ impl Disks {
             speed: Speed::new(is_rotating),
             // A block device that is read directly has no mount.
             acts_on_close: match mount {
-                Some(mount) => !QUIET_ON_CLOSE.contains(&mount.fs_type.as_str()),
+                Some(mount) => !mount.kind().is_quiet_on_close(),
                 None => device.is_anonymous(),
             },
         }
