@@ -31,7 +31,7 @@ from compared import compared  # noqa: E402
 from machine import Machine  # noqa: E402
 from trees import TREES, run, tree  # noqa: E402
 
-# Recordings that are merged (KEPT_BOOTS in crates/ahead/src/boot/store.rs).
+# Recordings that are merged (KEPT_BOOTS in crates/boot/src/state.rs).
 RECORDED_BOOTS = 5
 # What is read beside the login is observed for so long.
 LINGER_S = 10

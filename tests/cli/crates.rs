@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Pure crates: no I/O, no clock, no thread. They know only each other.
-const PURE: [&str; 7] = ["model", "policy", "device", "plan", "profile", "traces", "learn"];
+/// Pure crates: no I/O, no clock, no thread. They know only each other. In the order of the table of layers.
+const PURE: [&str; 7] = ["model", "policy", "device", "profile", "plan", "learn", "traces"];
 
 /// Maximum number of lines of the command lines of `ahead` and `ahead-lab` together: they parse, render and set exit statuses.
 /// The generator of man pages is a part.
@@ -66,6 +66,43 @@ fn pure_crates_depend_only_on_pure_ones() {
     for name in &pure {
         let wrong: Vec<String> = dependencies(&shipped[name]).difference(&pure).cloned().collect();
         assert!(wrong.is_empty(), "{name} depends on {wrong:?}");
+    }
+}
+
+/// The layers of docs/architecture.md in their order, with the directories of their crates.
+fn layers() -> Vec<(String, Vec<String>)> {
+    let text = fs::read_to_string(root().join("docs/architecture.md")).unwrap();
+    let table = text.lines().skip_while(|line| !line.starts_with("| layer |")).skip(2);
+    let rows = table.take_while(|line| line.starts_with('|')).map(|row| row.split('|').map(str::trim).collect());
+    let layer = |cells: Vec<&str>| {
+        let names = cells[2].split('`').skip(1).step_by(2).filter(|name| !name.contains('/'));
+        (cells[1].to_owned(), names.map(str::to_owned).collect())
+    };
+    rows.map(layer).collect()
+}
+
+#[test]
+fn shipped_crates_depend_only_on_crates_before_them_in_the_layer_table() {
+    let shipped = packages("crates");
+    let name_of = |directory: &String| package_name(&root().join("crates").join(directory));
+    let layers = layers();
+    assert_eq!(layers[0], ("pure".to_owned(), PURE.map(str::to_owned).to_vec()));
+    let mut before = BTreeSet::new();
+    for directory in layers.iter().flat_map(|(_, directories)| directories) {
+        let name = name_of(directory);
+        let wrong: Vec<String> = dependencies(&shipped[&name]).difference(&before).cloned().collect();
+        assert!(wrong.is_empty(), "{name} depends on {wrong:?}, which do not stand before it");
+        assert!(before.insert(name), "{directory} is in the table twice");
+    }
+    assert_eq!(before, shipped.keys().cloned().collect(), "each crate is in the table");
+}
+
+#[test]
+fn each_crate_has_its_task_in_the_architecture() {
+    let text = fs::read_to_string(root().join("docs/architecture.md")).unwrap();
+    for directory in packages("crates").into_values().chain(packages("lab").into_values()) {
+        let directory = directory.strip_prefix(root()).unwrap().display().to_string();
+        assert!(text.contains(&format!("| `{directory}` |")), "{directory}");
     }
 }
 

@@ -7,7 +7,6 @@
 //!                                                    ▲
 //!     Comparison: cold, with ahead, warm             └── device_store: description of the disk
 //!     Until: the end of a run that does not end by itself
-//!     boot: the same for the start of a machine
 //! ```
 //!
 //! Programs and profiles come in; pages in the page cache, profiles and accounts come out. This crate must never fail or delay the program
@@ -18,7 +17,6 @@
 //! The feature `observe` (default) has recording by BPF, the comparison of programs and windows that follow a program; without it, the crate
 //! only prefetches.
 
-pub mod boot;
 pub mod cold;
 pub mod compare;
 pub mod device_store;

@@ -53,8 +53,7 @@ pub use engine::{LONGEST_HEAD_START, Running, Stopper};
 pub use pool::{LONGEST_STILL, NOT_ANSWERING};
 pub use process::{PrefetchProcess, ProfileFile, Request, Stage};
 pub use progress::{Program, ProgressSource};
-pub(crate) use ranges::file_as_it_is;
-pub use ranges::{Resolved, resolve};
+pub use ranges::{Resolved, file_as_it_is, resolve};
 pub(crate) use shared::as_us;
 
 use crate::device_store::Descriptions;

@@ -4,7 +4,7 @@ mod print;
 
 use crate::{messages, show};
 use ahead::Signals;
-use ahead::boot::{self, BootStore, DEFAULT_STALE_PERCENT, Installation, Learned, Replayed, State};
+use ahead_boot::{BootStore, DEFAULT_STALE_PERCENT, Installation, Learned, Replayed, State};
 use ahead_model::quantity;
 use ahead_sys::machine;
 use anyhow::{Context, bail};
@@ -101,7 +101,7 @@ impl Boot {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
             BootCommand::Install(install) => install.run(),
-            BootCommand::Status { json } => print::status(&boot::status(), json),
+            BootCommand::Status { json } => print::status(&ahead_boot::status(), json),
             BootCommand::Record => request_recording(),
             BootCommand::Show { json, all } => {
                 let store = BootStore::here();
@@ -114,7 +114,7 @@ impl Boot {
             BootCommand::Remove(remove) => remove.run(),
             BootCommand::Replay => in_boot("replay", replay),
             BootCommand::Observe => in_boot("observe", observe),
-            BootCommand::Done { stale } => in_boot("done", || boot::end_observation(stale).map(|()| None)),
+            BootCommand::Done { stale } => in_boot("done", || ahead_boot::end_observation(stale).map(|()| None)),
             BootCommand::Changed => in_boot("changed", note_changes),
         }
     }
@@ -129,7 +129,7 @@ impl Install {
             None => "/usr/bin/ahead".into(),
         };
         let Install { linger, stale: stale_limit_percent, root, .. } = self;
-        let made = boot::install(&Installation { root: root.clone(), program, linger, stale_limit_percent })?;
+        let made = ahead_boot::install(&Installation { root: root.clone(), program, linger, stale_limit_percent })?;
         made.iter().for_each(|path| println!("made {}", path.display()));
         print::next_steps(&root, linger);
         Ok(ExitCode::SUCCESS)
@@ -139,7 +139,7 @@ impl Install {
 impl Remove {
     fn run(self) -> anyhow::Result<ExitCode> {
         needs_root("removing units")?;
-        let removed = boot::remove(&self.root, self.purge)?;
+        let removed = ahead_boot::remove(&self.root, self.purge)?;
         for path in &removed {
             println!("removed {}", path.display());
         }
@@ -159,7 +159,7 @@ fn request_recording() -> anyhow::Result<ExitCode> {
     let store = BootStore::here();
     let _lock = store.lock(Duration::from_secs(15))?;
     store.save_state(&State { requested: true, ..store.state() })?;
-    match (boot::is_installed(Path::new("/")), boot::systemd_runs()) {
+    match (ahead_boot::is_installed(Path::new("/")), ahead_boot::systemd_runs()) {
         (true, true) => println!("the next boot is recorded, without replay"),
         (false, _) => messages::print("noted, but boots are not observed: sudo ahead boot install"),
         (true, false) => messages::print("noted, but boots are not observed: systemd does not run here"),
@@ -179,7 +179,7 @@ fn in_boot(step: &str, run: impl FnOnce() -> ahead::Result<Option<String>>) -> a
 
 fn replay() -> ahead::Result<Option<String>> {
     let signals = Signals::take()?;
-    Ok(Some(match boot::replay(&signals, &messages::print)? {
+    Ok(Some(match ahead_boot::replay(&signals, &messages::print)? {
         Replayed::Off(off) => format!("off: {}", off.reason()),
         Replayed::Recording => "skipped: this boot is recorded again".into(),
         Replayed::Early => "skipped: the initramfs has started a replay".into(),
@@ -190,7 +190,7 @@ fn replay() -> ahead::Result<Option<String>> {
 
 fn observe() -> ahead::Result<Option<String>> {
     let signals = Signals::take()?;
-    Ok(Some(match boot::observe(&signals, &messages::print)? {
+    Ok(Some(match ahead_boot::observe(&signals, &messages::print)? {
         Learned::Off(off) => format!("off: {}", off.reason()),
         Learned::NotNeeded => "skipped: the recordings are recent and fit".into(),
         Learned::Over => "skipped: this boot is over".into(),
@@ -202,5 +202,5 @@ fn observe() -> ahead::Result<Option<String>> {
 }
 
 fn note_changes() -> ahead::Result<Option<String>> {
-    Ok(boot::note_changes(&messages::print)?.map(|changes| changes.to_string()))
+    Ok(ahead_boot::note_changes(&messages::print)?.map(|changes| changes.to_string()))
 }

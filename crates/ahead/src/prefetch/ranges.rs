@@ -361,7 +361,7 @@ impl From<ahead_sys::Error> for Unusable {
 }
 
 /// The entry of a file as it is now, with the data of these ranges as whole pages. `None`: it cannot be prefetched.
-pub(crate) fn file_as_it_is(root: &Root, table: &[Mount], path: &[u8], wanted: &RangeSet) -> Option<File> {
+pub fn file_as_it_is(root: &Root, table: &[Mount], path: &[u8], wanted: &RangeSet) -> Option<File> {
     file_of(root, table, Path::new(OsStr::from_bytes(path)), wanted).ok().map(|found| found.file)
 }
 

@@ -1,6 +1,6 @@
 //! `ahead boot status` for people and as JSON.
 
-use ahead::boot::{self, Initramfs, Maker, Status};
+use ahead_boot::{Initramfs, Maker, Status};
 use ahead_report::text::printable;
 use serde_json::json;
 use std::io::Write;
@@ -20,7 +20,7 @@ pub fn status(status: &Status, as_json: bool) -> anyhow::Result<ExitCode> {
 pub fn next_steps(root: &Path, linger: Duration) {
     let is_here = root == Path::new("/");
     let initramfs = if is_here { Initramfs::here() } else { Initramfs::in_tree(root) };
-    let systemd_runs = boot::systemd_runs();
+    let systemd_runs = ahead_boot::systemd_runs();
     if is_here && (systemd_runs || initramfs.has_replay == Ok(true)) {
         println!("the replay starts {}", printable(initramfs.text().as_bytes()));
     }

@@ -7,7 +7,7 @@ use super::state::State;
 use super::store::BootStore;
 use super::units::{is_installed, systemd_runs};
 use super::{Circumstances, Initramfs, Off};
-use crate::Account;
+use ahead::Account;
 use ahead_sys::root::Root;
 use serde::Serialize;
 use std::path::{Path, PathBuf};

@@ -12,8 +12,8 @@
 use super::Circumstances;
 use super::decision::reason_to_record;
 use super::state::{KEPT_BOOTS, State};
-use crate::Result;
-use crate::output::system;
+use ahead::Result;
+use ahead::output::system;
 use ahead_lists::content::ContentReader;
 use ahead_profile::{File, LoadError, PathBytes, Profile};
 use ahead_sys::root::Root;
@@ -144,7 +144,7 @@ impl BootStore {
     /// The directory cannot be written.
     pub fn save_state(&self, state: &State) -> Result<()> {
         self.make()?;
-        let text = serde_json::to_string(state).map_err(|error| crate::Error::io("write the state", error.into()))?;
+        let text = serde_json::to_string(state).map_err(|error| ahead::Error::io("write the state", error.into()))?;
         let is_due = reason_to_record(&Circumstances::default(), state, self.recordings().len()).is_some();
         // In this order: a boot is rather recorded once too often.
         self.unsettle(is_due)?;
@@ -167,7 +167,7 @@ impl BootStore {
         for entry in entries.filter(|entry| is_settled(&entry.file_name())) {
             match fs::remove_file(entry.path()) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(crate::Error::io(format!("remove {}", entry.path().display()), error));
+                    return Err(ahead::Error::io(format!("remove {}", entry.path().display()), error));
                 }
                 _ => {}
             }
@@ -176,7 +176,6 @@ impl BootStore {
     }
 
     /// The profile that this boot replays, without the files that only packages name: no boot has used them yet.
-    #[cfg(feature = "observe")]
     pub(super) fn replayed(&self) -> Option<Profile> {
         let path = self.profile_to_replay()?;
         let store = BootStore::of_profile(&path)?;

@@ -11,13 +11,15 @@
 //! The early list is what was read before default.target was reached, the late list the rest, and what few boots read. One profile is kept
 //! for each root file system and kernel. A recorded boot is as it would be otherwise: no cache is evicted, no read-ahead switched off.
 //!
-//! This module must never delay PID 1, fail a boot, or keep a disk busy that the boot needs: each failure is a message, and the boot goes on
+//! This crate must never delay PID 1, fail a boot, or keep a disk busy that the boot needs: each failure is a message, and the boot goes on
 //! without us.
 
 mod changes;
 mod conditions;
 mod decision;
+mod earlier;
 mod initramfs;
+mod learning;
 mod packages;
 mod replay;
 mod state;
@@ -25,16 +27,10 @@ mod status;
 mod store;
 mod units;
 
-#[cfg(feature = "observe")]
-mod earlier;
-#[cfg(feature = "observe")]
-mod learning;
-
 pub use changes::{Changes, note_changes};
 pub use conditions::{Circumstances, Off};
 pub use decision::Reason as RecordReason;
 pub use initramfs::{Initramfs, Maker};
-#[cfg(feature = "observe")]
 pub use learning::{Learned, end_observation, observe};
 pub use packages::PACKAGE_PROFILES;
 pub use replay::{Replayed, read_own_program, replay};
@@ -43,7 +39,7 @@ pub use status::{PackageCounts, Status, status};
 pub use store::{BootStore, StoreLock};
 pub use units::{Installation, UNITS, is_installed, remove, systemd_runs};
 
-use crate::Result;
+use ahead::Result;
 use std::path::{Path, PathBuf};
 
 /// Writes and enables the units, and takes over what packages carry. Returns the files that were made.

@@ -14,9 +14,8 @@
 //!
 //! These files are untrusted: sizes and numbers are limited, and one that breaks a rule is skipped with a message that names it.
 
-use crate::Result;
-use crate::notify::Notify;
-use crate::prefetch::file_as_it_is;
+use ahead::prefetch::file_as_it_is;
+use ahead::{Notify, Result};
 use ahead_lists::content::{ContentReader, Examined, used_ranges};
 use ahead_lists::{Joined, Syntax};
 use ahead_model::RangeSet;
@@ -140,7 +139,6 @@ impl PackageProfile {
 }
 
 /// Names and digests of all readable profiles.
-#[cfg(feature = "observe")]
 pub(super) fn digests(profiles: &[PackageProfile]) -> Known {
     let readable = profiles.iter().filter(|profile| profile.files.is_ok());
     readable.map(|profile| (profile.name.clone(), profile.digest)).collect()

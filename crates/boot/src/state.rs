@@ -36,7 +36,6 @@ impl State {
     }
 
     /// The state after a boot was recorded that began in the state `before`. `packages`: the packages' profiles that are installed now.
-    #[cfg(feature = "observe")]
     pub(super) fn after_recording(&self, before: &State, packages: Vec<(String, u32)>) -> State {
         // What was noted during the observation concerns the next boot.
         let packages_changed = self.transactions != before.transactions;

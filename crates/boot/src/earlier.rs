@@ -19,8 +19,8 @@
 //! Where the kernel cannot list its cached files (no BPF), the files that PID 1 has mapped and those of the service manager's directories
 //! take their place, with the time 0.
 
-use crate::Result;
-use crate::prefetch::file_as_it_is;
+use ahead::Result;
+use ahead::prefetch::file_as_it_is;
 use ahead_model::{RangeSet, sorting};
 use ahead_profile::{Extent, File as RecordedFile, Metadata, Milestone, MilestoneKind, PathBytes, Profile, Recording};
 use ahead_sys::process_id::ProcessId;

@@ -3,11 +3,9 @@
 use super::packages::{self, Known, PACKAGE_PROFILES};
 use super::store::BootStore;
 use super::{Circumstances, Off};
-use crate::error::IoContext;
-use crate::notify::Notify;
-use crate::output::system;
-use crate::prefetch::{Account, HeadStart, Options, PrefetchProcess, Priority, ProfileFile, Request, account_lines};
-use crate::{Error, Result};
+use ahead::output::system;
+use ahead::prefetch::{Account, HeadStart, Options, PrefetchProcess, Priority, ProfileFile, Request, account_lines};
+use ahead::{Error, Notify, Result};
 use ahead_process::Signals;
 use ahead_profile::Profile;
 use ahead_sys::cache;
@@ -85,7 +83,7 @@ pub fn replay(signals: &Signals, notify: Notify<'_>) -> Result<Replayed> {
     };
     let mut process = PrefetchProcess::start(&request, notify, &|error: &Error| error.to_string())?;
     if let Some(signal) = process.wait(signals, began, Some(DEADLINE))? {
-        return Err(Error::Stopped(crate::Stopped(signal)));
+        return Err(Error::Stopped(ahead::Stopped(signal)));
     }
     if let Some(why) = process.failure() {
         return Err(Error::Failed(why));
@@ -134,10 +132,8 @@ fn not_answering(profile: &Path) -> Error {
 
 fn keep(account: &Account) -> Result<()> {
     home::make_directory("keep the account of a boot", Path::new(home::HOME))?;
-    system::replace(
-        Path::new(ACCOUNT),
-        &serde_json::to_vec(account).map_err(std::io::Error::other).what("write the account")?,
-    )
+    let text = serde_json::to_vec(account).map_err(|error| Error::io("write the account", error.into()))?;
+    system::replace(Path::new(ACCOUNT), &text)
 }
 
 /// The account of this boot's replay, and whether that began before PID 1; `None`: there was none.

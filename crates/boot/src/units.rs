@@ -1,8 +1,8 @@
 //! The units of systemd: written into this system or into a tree, and removed again.
 
 use super::store::HOME;
-use crate::output::system;
-use crate::{Error, Result};
+use ahead::output::system;
+use ahead::{Error, Result};
 use ahead_sys::directory::Directory;
 use ahead_sys::file_identity::FileIdentity;
 use ahead_sys::root::Root;
@@ -18,16 +18,16 @@ use std::time::Duration;
 pub const UNITS: [(&str, &str, Option<&str>); 4] = [
     (
         "ahead-boot-replay.service",
-        include_str!("../../../../dist/systemd/ahead-boot-replay.service"),
+        include_str!("../../../dist/systemd/ahead-boot-replay.service"),
         Some("sysinit.target"),
     ),
     (
         "ahead-boot-record.service",
-        include_str!("../../../../dist/systemd/ahead-boot-record.service"),
+        include_str!("../../../dist/systemd/ahead-boot-record.service"),
         Some("sysinit.target"),
     ),
-    ("ahead-boot-done.timer", include_str!("../../../../dist/systemd/ahead-boot-done.timer"), Some("default.target")),
-    ("ahead-boot-done.service", include_str!("../../../../dist/systemd/ahead-boot-done.service"), None),
+    ("ahead-boot-done.timer", include_str!("../../../dist/systemd/ahead-boot-done.timer"), Some("default.target")),
+    ("ahead-boot-done.service", include_str!("../../../dist/systemd/ahead-boot-done.service"), None),
 ];
 
 /// Where an administrator's units are. Those of a package are elsewhere, and keep their place.

@@ -7,12 +7,10 @@ use super::replay::last_account;
 use super::state::State;
 use super::store::BootStore;
 use super::{Circumstances, Off};
-use crate::error::IoContext;
-use crate::notify::Notify;
-use crate::output::system;
-use crate::prefetch::{self, Account, Skipped};
-use crate::record::{Recorder, Scope};
-use crate::{Error, Result};
+use ahead::output::system;
+use ahead::prefetch::{self, Account, Skipped};
+use ahead::record::{Recorder, Scope};
+use ahead::{Error, Notify, Result};
 use ahead_model::sorting;
 use ahead_process::Signals;
 use ahead_profile::{Milestone, MilestoneKind, Profile};
@@ -135,7 +133,7 @@ pub fn end_observation(stale_limit_percent: u32) -> Result<()> {
     let store = BootStore::here();
     let before = store.recordings();
     let stopped = Command::new("systemctl").args(["stop", RECORD_UNIT]).status();
-    stopped.what(&format!("systemctl stop {RECORD_UNIT}"))?;
+    stopped.map_err(|error| Error::io(format!("systemctl stop {RECORD_UNIT}"), error))?;
     let _lock = store.lock(LOCK_TIME)?;
     if store.repair()? {
         tracing::warn!("{}: damaged; made again from the recordings", store.profile_path().display());
