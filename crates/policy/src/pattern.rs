@@ -21,9 +21,11 @@ mod detector;
 mod route;
 mod sample;
 mod steps;
+mod streams;
 
 pub use class::Class;
 pub use detector::{Detector, Pattern};
 pub use route::Route;
 pub use sample::{Decided, LastWindow, Sample};
 pub use steps::Steps;
+pub(crate) use streams::{add_stream, find_stream};

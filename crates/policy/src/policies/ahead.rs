@@ -148,7 +148,7 @@ impl Ahead {
         match stream.way(&self.device) {
             Way::Up | Way::Down if self.is_contended() => REQUESTS_AMONG_FILES * self.size(),
             Way::Up | Way::Down => REQUESTS_AHEAD * self.size(),
-            Way::Steps => 2 * u64::from(self.device.parallelism).max(4) * stream.length,
+            Way::Steps => 2 * u64::from(self.device.parallelism).max(4) * stream.at.length,
         }
     }
 
@@ -184,8 +184,8 @@ impl Ahead {
         if stream.since_wait > HOLD_OFF.saturating_mul(stream.distance) {
             (stream.distance, stream.since_wait) = (stream.distance - stream.distance / 8, 0);
         }
-        stream.distance = stream.distance.clamp(stream.length, self.most(stream).max(stream.length));
-        let room = self.room(beside, view).max(stream.length);
+        stream.distance = stream.distance.clamp(stream.at.length, self.most(stream).max(stream.at.length));
+        let room = self.room(beside, view).max(stream.at.length);
         let mut distance = stream.distance.min(room);
         // If files compete, each request waits for its turn: the longer the request, the fewer the turns.
         let part = if self.is_contended() { distance / 4 * 3 } else { distance / 2 };
@@ -205,7 +205,7 @@ impl Ahead {
             let memory = view.memory();
             if memory.free_pages < 2 * (self.pending.ahead + beside + stream.ahead).max(distance) {
                 let (length, rounds) = match access.by {
-                    By::Read => (stream.length, 1),
+                    By::Read => (stream.at.length, 1),
                     // The length includes the mapped pages, which were read ahead.
                     By::Fault { .. } => (1, MAPPED_ROUNDS),
                 };
@@ -213,7 +213,7 @@ impl Ahead {
                 distance = distance.min(history.max(FIRST_LENGTHS * length));
             } else if self.is_contended() {
                 // A short rest of the file is not worth a separate request.
-                let rest = view.file_pages(access.file).saturating_sub(stream.end().saturating_add(distance));
+                let rest = view.file_pages(access.file).saturating_sub(stream.at.end().saturating_add(distance));
                 let asked = distance.saturating_sub(stream.ahead);
                 distance += if rest <= (asked / 2).min(room - distance) { rest } else { 0 };
             }
@@ -227,8 +227,8 @@ impl Ahead {
     /// access at most twice as long. If recent files were opened for their first pages only, it is that of Linux.
     fn first_distance(&self, stream: &Stream, access: &Access, view: &dyn View) -> u64 {
         let worth = self.device.pages_per_access();
-        let first = FIRST_LENGTHS * stream.length;
-        let first = if access.by == By::Read { first.min(worth.max(stream.length)) } else { first };
+        let first = FIRST_LENGTHS * stream.at.length;
+        let first = if access.by == By::Read { first.min(worth.max(stream.at.length)) } else { first };
         if self.left_early >= MOST_FAILURES {
             first
         } else if self.is_small(access.file, view) {
@@ -300,7 +300,7 @@ impl Ahead {
         let missed = access.found == Found::Absent;
         if missed && stream.of_runs {
             // Requests the rest of the run.
-            let (from, to) = (access.end(), stream.end().min(file_pages));
+            let (from, to) = (access.end(), stream.at.end().min(file_pages));
             requests.pages(access.file, from, to.saturating_sub(from));
         }
         if missed && access.by != By::Read && self.is_small(access.file, view) {
@@ -309,8 +309,8 @@ impl Ahead {
         if moved > 0 {
             stream.missed = missed;
             // An access to the file's first page starts a stream at once.
-            if access.page == 0 && !foretold && stream.repeated < 2 {
-                (stream.step, stream.repeated) = (stream.length as i64, 1);
+            if access.page == 0 && !foretold && stream.at.repeated < 2 {
+                (stream.at.step, stream.at.repeated) = (stream.at.length as i64, 1);
             }
             if stream.is_confirmed(file.failures) {
                 file.whole.explained(stream.unforeseen, stream.idle_ns);
@@ -345,7 +345,7 @@ impl Ahead {
             self.openings.remove(&file);
             let gone = self.files.remove(&file).unwrap_or_default();
             self.pending.subtract(gone.counted);
-            if gone.streams.iter().any(|stream| stream.used > stream.length) {
+            if gone.streams.iter().any(|stream| stream.used > stream.at.length) {
                 self.left_early = 0;
             } else if gone.counted.ahead > 0 {
                 self.left_early = (self.left_early + 1).min(MOST_FAILURES);
@@ -387,14 +387,14 @@ impl Ahead {
         let given = self.change(file, |file| {
             let mut given = false;
             let failures = file.failures;
-            for stream in file.streams.iter_mut().filter(|stream| (stream.first..stream.end()).contains(&page)) {
+            for stream in file.streams.iter_mut().filter(|stream| stream.at.run().contains(&page)) {
                 stream.waited(wait_ns, &device);
                 if stream.distance > 0 {
                     if !std::mem::take(&mut stream.has_grown) {
                         stream.grow(size, turns, &device);
                     }
                 } else if stream.missed && !given && !stream.is_confirmed(failures) {
-                    let idle_ns = device.idle_ns(waited_ns, stream.length);
+                    let idle_ns = device.idle_ns(waited_ns, stream.at.length);
                     stream.idle_ns += idle_ns;
                     file.whole.idle(idle_ns);
                     given = true;
@@ -420,30 +420,29 @@ fn ask(
 ) {
     let file = access.file;
     let file_pages = view.file_pages(file);
-    let least = if access.by == By::Read { 1 } else { FAULT_AROUND_PAGES.min(stream.step.unsigned_abs()).min(around) };
+    let least =
+        if access.by == By::Read { 1 } else { FAULT_AROUND_PAGES.min(stream.at.step.unsigned_abs()).min(around) };
     let mut request = |first: Page, pages: u64| {
         requests.add(Request { first, pages, ..Request::of(file) });
     };
     match way {
         Way::Up => {
-            let end = stream.end();
+            let end = stream.at.end();
             let (from, to) = (end.saturating_add(stream.ahead), end.saturating_add(distance).min(file_pages));
             request(from, to.saturating_sub(from));
             stream.ahead = to.saturating_sub(end).max(stream.ahead);
         }
         Way::Down => {
-            let (from, to) = (stream.first.saturating_sub(distance), stream.first.saturating_sub(stream.ahead));
+            let (from, to) = (stream.at.first.saturating_sub(distance), stream.at.first.saturating_sub(stream.ahead));
             request(from, to.saturating_sub(from));
-            stream.ahead = stream.ahead.max(stream.first - from);
+            stream.ahead = stream.ahead.max(stream.at.first - from);
         }
         Way::Steps => {
-            let mut index = stream.ahead / stream.length + 1;
+            let mut index = stream.ahead / stream.at.length + 1;
             while stream.ahead < distance {
-                let step = i64::try_from(index).ok().and_then(|index| stream.step.checked_mul(index));
-                let at = step.and_then(|step| stream.first.checked_add_signed(step)).filter(|at| *at < file_pages);
-                let Some(at) = at else { break };
-                request(at, stream.length.max(least).min(file_pages - at));
-                stream.ahead += stream.length;
+                let Some(at) = stream.at.nth(index).filter(|at| *at < file_pages) else { break };
+                request(at, stream.at.length.max(least).min(file_pages - at));
+                stream.ahead += stream.at.length;
                 index += 1;
             }
         }

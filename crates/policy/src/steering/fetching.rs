@@ -52,7 +52,7 @@ fn most(stream: &Stream, device: &DeviceDescription) -> u64 {
     // The disk serves this number of requests during the accesses ahead.
     let each_ns = (device.access_ns / u64::from(device.parallelism.max(1))).max(device.request_ns).max(1);
     let steps = device.access_ns.saturating_mul(ACCESSES_AHEAD).saturating_add(SLACK_NS) / each_ns;
-    let length = stream.length.max(1);
+    let length = stream.at.length.max(1);
     steps.max(LEAST_STEPS).saturating_mul(length).min(MOST_PAGES.max(length))
 }
 
@@ -68,7 +68,7 @@ fn by_use(stream: &Stream, device: &DeviceDescription) -> u64 {
 
 /// The least distance.
 fn first(stream: &Stream) -> u64 {
-    FIRST_ACCESSES.saturating_mul(stream.length.max(1))
+    FIRST_ACCESSES.saturating_mul(stream.at.length.max(1))
 }
 
 /// The first distance.
@@ -102,13 +102,13 @@ pub(super) fn next(stream: &mut Stream, distance: u64, file_pages: u64, machine:
     // The pages of a request arrive together: the first half is used while the second one is in flight. Where each request costs a seek,
     // there is one.
     let part = if seeks(&machine.device) { distance } else { distance / 2 };
-    let part = part.max(stream.length).max(1);
+    let part = part.max(stream.at.length).max(1);
     if stream.is_backward() {
         // Accesses are not cut in two.
-        let part = part - part % stream.length.max(1);
-        let to = stream.first.saturating_sub(stream.ahead).min(file_pages);
-        let from = to.saturating_sub(part).max(stream.first.saturating_sub(distance));
-        stream.ahead = stream.ahead.max(stream.first.saturating_sub(from));
+        let part = part - part % stream.at.length.max(1);
+        let to = stream.at.first.saturating_sub(stream.ahead).min(file_pages);
+        let from = to.saturating_sub(part).max(stream.at.first.saturating_sub(distance));
+        stream.ahead = stream.ahead.max(stream.at.first.saturating_sub(from));
         return some(from..to);
     }
     if stream.is_contiguous() {
@@ -126,18 +126,16 @@ fn some(range: Range<Page>) -> Vec<Range<Page>> {
 
 /// The next steps of a stride. Gaps that cost less than another request are read, too.
 fn steps(stream: &mut Stream, distance: u64, file_pages: u64, machine: &Machine) -> Vec<Range<Page>> {
-    let length = stream.length.max(1);
-    let gap = stream.step.unsigned_abs().saturating_sub(length);
+    let length = stream.at.length.max(1);
+    let gap = stream.at.step.unsigned_abs().saturating_sub(length);
     let joins = gap <= machine.device.pages_per_request();
     let mut ranges: Vec<Range<Page>> = Vec::new();
     let mut index = (stream.ahead / length).saturating_add(1);
     while stream.ahead < distance && (ranges.len() as u64) < MOST_RANGES {
-        let moved = i64::try_from(index).ok().and_then(|index| stream.step.checked_mul(index));
-        let first = moved.and_then(|moved| stream.first.checked_add_signed(moved));
-        let Some(first) = first.filter(|first| *first < file_pages) else { break };
+        let Some(first) = stream.at.nth(index).filter(|first| *first < file_pages) else { break };
         let range = first..first.saturating_add(length).min(file_pages);
         match ranges.last_mut() {
-            Some(last) if joins && stream.step > 0 => last.end = range.end,
+            Some(last) if joins && stream.at.step > 0 => last.end = range.end,
             Some(last) if joins => last.start = range.start,
             _ => ranges.push(range),
         }
@@ -150,6 +148,7 @@ fn steps(stream: &mut Stream, distance: u64, file_pages: u64, machine: &Machine)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pattern::Steps;
 
     fn machine(device: DeviceDescription) -> Machine {
         Machine { device, ..Machine::default() }
@@ -157,17 +156,8 @@ mod tests {
 
     fn stream(first: Page, length: u64, step: i64) -> Stream {
         let end = first + length;
-        Stream {
-            first,
-            end,
-            issued_first: end,
-            issued_end: end,
-            length,
-            step,
-            repeated: 2,
-            advanced: 3 * length,
-            ..Stream::default()
-        }
+        let at = Steps { first, length, step, repeated: 2 };
+        Stream { at, end, issued_first: end, issued_end: end, advanced: 3 * length, ..Stream::default() }
     }
 
     #[test]

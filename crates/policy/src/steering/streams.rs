@@ -11,6 +11,7 @@
 
 use super::seen::Kind;
 use crate::Page;
+use crate::pattern::{Steps, add_stream, find_stream};
 
 /// Largest number of streams of an open file: 16 interleaved ones, and jumps between them.
 const MOST_STREAMS: usize = 48;
@@ -47,15 +48,10 @@ pub(super) enum How {
 /// The accesses of one reader.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stream {
-    /// The last run: its first page, and the page after its last one.
-    pub first: Page,
+    /// The last run and the step that led there, with the length of a run before it: the last one may not be complete.
+    pub at: Steps,
+    /// The page after the last one of the last run.
     pub end: Page,
-    /// From the first page of one run to that of the next.
-    pub step: i64,
-    /// Number of consecutive repetitions of this step.
-    pub repeated: u32,
-    /// Length of a run before the last one.
-    pub length: u64,
     /// Number of decisions that continued a run.
     pub forward: u32,
     /// The last window that the kernel has requested for its run: first page, and the page after its last one. The kernel may leave a hole
@@ -77,7 +73,8 @@ pub(super) struct Stream {
 impl Stream {
     fn begin(page: Page, end: Page) -> Stream {
         let length = end - page;
-        Stream { first: page, end, length, issued_first: end, issued_end: end, advanced: length, ..Stream::default() }
+        let at = Steps::begin(page, length);
+        Stream { at, end, issued_first: end, issued_end: end, advanced: length, ..Stream::default() }
     }
 
     /// The page after all pages that are read or requested.
@@ -94,12 +91,12 @@ impl Stream {
 
     /// Whether the runs follow each other downwards without gaps.
     pub fn is_backward(&self) -> bool {
-        !self.is_forward() && self.step < 0 && self.step.unsigned_abs() <= self.length
+        !self.is_forward() && self.at.step < 0 && self.at.step.unsigned_abs() <= self.at.length
     }
 
     /// Whether its reader goes forwards, and not only within a run of a stride.
     pub fn is_forward(&self) -> bool {
-        self.forward > 1 || (self.forward == 1 && self.repeated < REPEATED)
+        self.forward > 1 || (self.forward == 1 && self.at.repeated < REPEATED)
     }
 
     /// Whether its pages have no gaps, in either direction.
@@ -110,48 +107,38 @@ impl Stream {
     /// Whether its step has repeated, once more for each failure before.
     pub fn is_confirmed(&self, failures: u32) -> bool {
         let needed = if self.is_wide() { WIDE_REPEATED } else { REPEATED };
-        self.step != 0 && self.repeated >= needed.saturating_add(failures) && !self.is_forward()
+        self.at.step != 0 && self.at.repeated >= needed.saturating_add(failures) && !self.is_forward()
     }
 
     /// Whether its steps may lead from one reader to another.
     fn is_wide(&self) -> bool {
-        !self.is_backward() && self.step.unsigned_abs() > WIDE_PAGES
+        !self.is_backward() && self.at.step.unsigned_abs() > WIDE_PAGES
     }
 
     /// The number of steps from the last run to the run that contains this page.
     fn steps_to(&self, page: Page) -> Option<u64> {
-        let (step, length) = (self.step.unsigned_abs(), self.length.max(1));
-        if step == 0 || self.repeated < 2 {
-            return None;
-        }
-        let (steps, rest) = if self.step > 0 {
-            let distance = page.checked_sub(self.first)?;
-            (distance / step, distance % step)
-        } else {
-            // Pages within a run count from its first page upwards.
-            let distance = self.first.checked_sub(page)?;
-            (distance.div_ceil(step), distance.div_ceil(step).saturating_mul(step).saturating_sub(distance))
-        };
+        let length = self.at.length.max(1);
+        let (steps, rest) = self.at.locate(page).filter(|_| self.at.repeated >= 2)?;
         let most = (self.ahead / length).saturating_add(SLACK_STEPS);
         (rest < length && (1..=most).contains(&steps)).then_some(steps)
     }
 
     /// Length of its last run. A reader that makes several calls in a run uses pages that the kernel has requested, without a decision.
     fn run(&self) -> u64 {
-        let (run, step) = (self.end.saturating_sub(self.first), self.step.unsigned_abs());
-        let is_filled = self.issued_end.saturating_sub(self.first) >= step && run.saturating_mul(2) > step;
+        let (run, step) = (self.end.saturating_sub(self.at.first), self.at.step.unsigned_abs());
+        let is_filled = self.issued_end.saturating_sub(self.at.first) >= step && run.saturating_mul(2) > step;
         if is_filled { run.max(step).max(1) } else { run.max(1) }
     }
 
     /// The reader has moved on by steps to a run that begins at this page. Returns the pages by which it advanced.
     fn step_on(&mut self, first: Page, end: Page, steps: u64) -> u64 {
-        let length = if steps == 1 { self.run() } else { self.length.max(1) };
+        let length = if steps == 1 { self.run() } else { self.at.length.max(1) };
         let used = length.saturating_mul(steps);
-        self.repeated = self.repeated.saturating_add(u32::try_from(steps).unwrap_or(u32::MAX));
+        self.at.repeated = self.at.repeated.saturating_add(u32::try_from(steps).unwrap_or(u32::MAX));
         self.advanced = self.advanced.saturating_add(used);
         self.ahead = self.ahead.saturating_sub(used);
-        (self.first, self.end, self.issued_first, self.issued_end) = (first, end, end, end);
-        (self.length, self.forward) = (length, 0);
+        (self.at.first, self.at.length, self.forward) = (first, length, 0);
+        (self.end, self.issued_first, self.issued_end) = (end, end, end);
         used
     }
 }
@@ -234,7 +221,7 @@ impl Streams {
         }
         if let Some(last) = self.list.get_mut(self.last)
             && decision.start <= last.reach().saturating_add(MOST_HOLE_PAGES)
-            && decision.window_end >= last.first
+            && decision.window_end >= last.at.first
         {
             (last.issued_first, last.issued_end) = (decision.start, last.issued_end.max(decision.window_end));
         }
@@ -242,15 +229,16 @@ impl Streams {
 
     /// The stream whose run, or the window after it, ends at this page or contains it.
     fn forward(&self, page: Page, end: Page) -> Option<usize> {
-        let near =
-            |stream: &Stream| (stream.first..=stream.reach()).contains(&page) && !stream.is_left_behind_by(page, end);
-        let found = self.list.iter().enumerate().filter(|(_, stream)| near(stream));
-        found.min_by_key(|(_, stream)| (page < stream.end, stream.end.abs_diff(page))).map(|(index, _)| index)
+        let near = |stream: &Stream| {
+            (stream.at.first..=stream.reach()).contains(&page) && !stream.is_left_behind_by(page, end)
+        };
+        let key = |stream: &Stream| near(stream).then(|| (page < stream.end, stream.end.abs_diff(page)));
+        find_stream(&self.list, key).map(|(index, _)| index)
     }
 
     /// Whether a stream other than this one has read the page.
     fn is_read(&self, index: usize, page: Page) -> bool {
-        let contains = |stream: &Stream| stream.forward > 0 && (stream.first..stream.end).contains(&page);
+        let contains = |stream: &Stream| stream.forward > 0 && (stream.at.first..stream.end).contains(&page);
         self.list.iter().enumerate().any(|(other, stream)| other != index && contains(stream))
     }
 
@@ -274,65 +262,59 @@ impl Streams {
         if kind == Kind::Marker {
             return None;
         }
-        let steps = |stream: &Stream| match stream.repeated {
+        let steps = |stream: &Stream| match stream.at.repeated {
             0 => None,
-            1 => (stream.first.checked_add_signed(stream.step) == Some(page)).then_some(1),
+            1 => (stream.at.nth(1) == Some(page)).then_some(1),
             _ => stream.steps_to(page),
         };
-        let found = self.list.iter().enumerate().filter_map(|(index, stream)| Some((index, steps(stream)?)));
-        found.min_by_key(|(index, steps)| (*steps, self.now - self.list[*index].used_at))
+        let found = find_stream(&self.list, |stream| Some((steps(stream)?, self.now - stream.used_at)));
+        found.map(|(index, (steps, _))| (index, steps))
     }
 
     fn go_on(&mut self, index: usize, page: Page, end: Page, steps: u64) -> u64 {
         let stream = &self.list[index];
         if stream.is_wide() && !stream.is_confirmed(0) {
             // The place of the reader that the step may have left stays known.
-            let stays = Stream { used_at: stream.used_at, ..Stream::begin(stream.first, stream.end) };
-            self.add(stays, index);
+            let stays = Stream { used_at: stream.used_at, ..Stream::begin(stream.at.first, stream.end) };
+            self.add(stays, Some(index));
         }
         self.list[index].step_on(page, end, steps)
     }
 
     /// The stream whose run begins where the access ends.
     fn backward(&self, page: Page, end: Page, kind: Kind) -> Option<usize> {
-        let adjacent = |stream: &Stream| page < stream.first && (stream.first..=stream.end).contains(&end);
+        let adjacent = |stream: &Stream| page < stream.at.first && (stream.at.first..=stream.end).contains(&end);
         let is_miss = kind != Kind::Marker;
         self.list.iter().position(|stream| is_miss && adjacent(stream))
     }
 
     fn go_backward(&mut self, index: usize, page: Page, end: Page) -> u64 {
         let stream = &mut self.list[index];
-        let (was_backward, first) = (stream.is_backward(), stream.first);
-        let repeated = if was_backward { stream.repeated } else { 0 };
+        let (was_backward, first) = (stream.is_backward(), stream.at.first);
+        let repeated = if was_backward { stream.at.repeated } else { 0 };
         stream.step_on(page, end.min(first).max(page + 1), 1);
-        stream.step = -i64::try_from(first - page).unwrap_or(i64::MAX);
-        (stream.repeated, stream.length) = (repeated.saturating_add(1), first - page);
+        stream.at.step = -i64::try_from(first - page).unwrap_or(i64::MAX);
+        (stream.at.repeated, stream.at.length) = (repeated.saturating_add(1), first - page);
         first - page
     }
 
     fn begin(&mut self, page: Page, end: Page, kind: Kind) -> usize {
         let mut fresh = Stream::begin(page, end);
         if let Some(last) = self.list.get(self.last).filter(|_| kind != Kind::Marker)
-            && (1..=MOST_STEP_PAGES).contains(&page.abs_diff(last.first))
+            && (1..=MOST_STEP_PAGES).contains(&page.abs_diff(last.at.first))
         {
-            (fresh.step, fresh.repeated) = (page.wrapping_sub(last.first) as i64, 1);
+            (fresh.at.step, fresh.at.repeated) = (last.at.step_to(page), 1);
             // The run before counts, if this becomes a pattern.
-            fresh.advanced = fresh.advanced.saturating_add(last.end.saturating_sub(last.first));
+            fresh.advanced = fresh.advanced.saturating_add(last.end.saturating_sub(last.at.first));
         }
-        self.add(fresh, usize::MAX)
+        self.add(fresh, None)
     }
 
     /// Adds a stream. It replaces the least recently used one except `kept`.
-    fn add(&mut self, fresh: Stream, kept: usize) -> usize {
-        if self.list.len() < MOST_STREAMS {
-            self.list.push(fresh);
-            return self.list.len() - 1;
-        }
-        let others = (0..self.list.len()).filter(|index| *index != kept);
-        let oldest = others.min_by_key(|index| self.list[*index].used_at).unwrap_or(0);
-        self.dropped_ahead = self.dropped_ahead.saturating_add(self.list[oldest].ahead);
-        self.list[oldest] = fresh;
-        oldest
+    fn add(&mut self, fresh: Stream, kept: Option<usize>) -> usize {
+        let (index, gone) = add_stream(&mut self.list, fresh, MOST_STREAMS, kept, |stream| stream.used_at);
+        self.dropped_ahead = self.dropped_ahead.saturating_add(gone.map_or(0, |gone| gone.ahead));
+        index
     }
 
     /// The reader's last page, polled: moves the stream of this page on. `None`: it belongs to no fetched stream. Otherwise its index, and
@@ -340,7 +322,7 @@ impl Streams {
     pub fn progress(&mut self, page: Page) -> Option<(usize, u64)> {
         let of = |stream: &Stream| {
             let end = if stream.is_forward() { stream.reach() } else { stream.end };
-            stream.ahead > 0 && (stream.first..end).contains(&page)
+            stream.ahead > 0 && (stream.at.first..end).contains(&page)
         };
         if let Some(index) = self.list.iter().position(of) {
             let stream = &mut self.list[index];
@@ -355,9 +337,8 @@ impl Streams {
         let mut found = self.list.iter().enumerate().filter_map(|(index, stream)| Some((index, steps(stream)?)));
         let (index, steps) = found.next()?;
         let stream = &mut self.list[index];
-        let moved = stream.step.saturating_mul(i64::try_from(steps).unwrap_or(i64::MAX));
-        let first = stream.first.checked_add_signed(moved).unwrap_or(0);
-        let advanced = stream.step_on(first, first.saturating_add(stream.length.max(1)), steps);
+        let first = stream.at.nth(steps).unwrap_or(0);
+        let advanced = stream.step_on(first, first.saturating_add(stream.at.length.max(1)), steps);
         stream.used_at = self.now;
         Some((index, advanced))
     }
@@ -390,7 +371,7 @@ impl Streams {
         for stream in &mut self.list {
             if stream.ahead > 0 && (all || stream.used_at + ACTIVE <= self.now) {
                 unused = unused.saturating_add(std::mem::take(&mut stream.ahead));
-                (stream.distance, stream.repeated) = (0, 0);
+                (stream.distance, stream.at.repeated) = (0, 0);
             }
         }
         unused
@@ -459,8 +440,8 @@ mod tests {
             window = (4 * block + 5, 4 * block + 21);
         }
         streams.follow(&miss(4 * 89, 1, window));
-        let stream = streams.list.iter().max_by_key(|stream| stream.repeated).unwrap();
-        assert_eq!((stream.step, stream.length, stream.is_backward()), (-4, 4, true));
+        let stream = streams.list.iter().max_by_key(|stream| stream.at.repeated).unwrap();
+        assert_eq!((stream.at.step, stream.at.length, stream.is_backward()), (-4, 4, true));
     }
 
     #[test]
@@ -475,7 +456,8 @@ mod tests {
             (-16, 68, Some(2)),
             (16, 90, None),
         ] {
-            let stream = Stream { step, repeated: 2, ahead: 100, ..Stream::begin(100, 104) };
+            let begun = Stream::begin(100, 104);
+            let stream = Stream { at: Steps { step, repeated: 2, ..begun.at }, ahead: 100, ..begun };
             assert_eq!(stream.steps_to(page), steps, "{step} {page}");
         }
     }

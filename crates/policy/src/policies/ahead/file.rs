@@ -2,7 +2,9 @@
 
 use super::stream::{Follows, Stream};
 use super::whole::Whole;
+use crate::pattern::{add_stream, find_stream};
 use crate::{Access, By, DeviceDescription, Page};
+use std::cmp::Reverse;
 
 /// Maximum number of streams of a file: more interleaved readers are rare.
 const MOST_STREAMS: usize = 64;
@@ -61,18 +63,18 @@ impl Pending {
 impl File {
     /// The stream that an access continues, and how.
     fn find(&self, page: Page, length: u64, mapped: bool) -> Option<(usize, Follows)> {
-        let following = self.streams.iter().enumerate().filter_map(|(index, stream)| {
+        let found = find_stream(&self.streams, |stream| {
             let how = stream.follows(page, length, mapped)?;
-            Some((how, stream.distance_to(page), std::cmp::Reverse(stream.used_at), index))
+            Some((how, stream.distance_to(page), Reverse(stream.used_at)))
         });
-        following.min().map(|(how, _, _, index)| (index, how))
+        found.map(|(index, (how, ..))| (index, how))
     }
 
     /// The stream whose reader may have jumped to this access: the nearest one, or the last used one, because a single reader may
     /// take wide steps.
     fn parent(&self, page: Page) -> Option<&Stream> {
         let near = self.streams.iter().filter(|stream| stream.is_near(page));
-        let nearest = near.min_by_key(|stream| (stream.distance_to(page), std::cmp::Reverse(stream.used_at)));
+        let nearest = near.min_by_key(|stream| (stream.distance_to(page), Reverse(stream.used_at)));
         nearest.or_else(|| self.streams.iter().max_by_key(|stream| stream.used_at))
     }
 
@@ -83,20 +85,14 @@ impl File {
                 self.failures = broken(self.failures, std::mem::take(&mut stream.ahead));
             }
         }
-        self.begin_beside(fresh, MOST_STREAMS)
+        self.begin_beside(fresh, None)
     }
 
-    /// Adds a stream. It replaces any stream except this one.
-    fn begin_beside(&mut self, fresh: Stream, other: usize) -> usize {
-        if self.streams.len() < MOST_STREAMS {
-            self.streams.push(fresh);
-            return self.streams.len() - 1;
-        }
-        let others = (0..self.streams.len()).filter(|index| *index != other);
-        let oldest = others.min_by_key(|index| self.streams[*index].used_at).unwrap_or(0);
-        let gone = std::mem::replace(&mut self.streams[oldest], fresh);
-        self.failures = broken(self.failures, gone.ahead);
-        oldest
+    /// Adds a stream. It replaces the least recently used one except `kept`.
+    fn begin_beside(&mut self, fresh: Stream, kept: Option<usize>) -> usize {
+        let (index, gone) = add_stream(&mut self.streams, fresh, MOST_STREAMS, kept, |stream| stream.used_at);
+        self.failures = broken(self.failures, gone.map_or(0, |gone| gone.ahead));
+        index
     }
 
     /// The minimum length of the last runs, pages; limited to what the disk transfers during an access.
@@ -115,7 +111,7 @@ impl File {
                 if how == Follows::Guess && self.streams[index].is_wide() {
                     // The steps may lead from one reader to another: the place of this reader is stored.
                     let stays = self.streams[index].stay();
-                    self.begin_beside(stays, index);
+                    self.begin_beside(stays, Some(index));
                 }
                 (index, self.streams[index].advance(page, length, how, device))
             }
@@ -133,7 +129,7 @@ impl File {
             }
         };
         self.streams[index].used_at = self.accesses;
-        if self.streams[index].repeated == SUCCESS {
+        if self.streams[index].at.repeated == SUCCESS {
             self.failures = self.failures.saturating_sub(1);
         }
         (index, moved, found.is_some())

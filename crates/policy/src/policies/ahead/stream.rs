@@ -1,5 +1,6 @@
 //! A stream: the pattern of consecutive accesses in a file, and its next pages.
 
+use crate::pattern::Steps;
 use crate::{DeviceDescription, Page};
 
 /// Maximum distance of two accesses that may begin a pattern: 4 MiB. Accesses of different readers are mostly farther apart.
@@ -29,13 +30,8 @@ struct Run {
 /// A pattern in a file.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stream {
-    /// The last access: first page and length. In a pattern of runs: the whole run.
-    pub first: Page,
-    pub length: u64,
-    /// The distance between the first pages of consecutive accesses.
-    pub step: i64,
-    /// Number of consecutive repetitions of this step.
-    pub repeated: u32,
+    /// The last access and the step that led there. In a pattern of runs: the whole run.
+    pub at: Steps,
     /// Whether each step is a run of several accesses.
     pub of_runs: bool,
     /// The current run, and the one before it.
@@ -95,38 +91,37 @@ pub(super) enum Way {
 impl Stream {
     /// A stream with its first access.
     pub fn begin(first: Page, length: u64) -> Stream {
-        let run = Run { first, end: first.saturating_add(length) };
-        Stream { first, length, run, ..Stream::default() }
+        let at = Steps::begin(first, length);
+        Stream { at, run: Run { first, end: at.end() }, ..Stream::default() }
     }
 
     /// The new stream if this stream's reader has jumped. This stream stays unchanged, because another reader may have made the access.
     pub fn jumped(&self, page: Page, length: u64, device: &DeviceDescription) -> Stream {
         let mut next = Stream {
-            step: page.wrapping_sub(self.run.first) as i64,
-            repeated: 1,
+            at: Steps { step: page.wrapping_sub(self.run.first) as i64, repeated: 1, ..Steps::begin(page, length) },
             before: Some(self.run),
             ascents: self.ascents,
             climbed: self.climbed,
             climb_waits_ns: self.climb_waits_ns,
             ..Stream::begin(page, length)
         };
-        next.climb(self.end(), page, length, device);
+        next.climb(self.at.end(), page, length, device);
         if let Some(before) = self.before
-            && next.step == self.run.first.wrapping_sub(before.first) as i64
+            && next.at.step == self.run.first.wrapping_sub(before.first) as i64
         {
             // The same step between runs, twice.
-            next.repeated = 2;
-            let run = (self.run.end - self.run.first).min(before.end - before.first).min(next.step.unsigned_abs());
+            next.at.repeated = 2;
+            let run = (self.run.end - self.run.first).min(before.end - before.first).min(next.at.step.unsigned_abs());
             next.of_runs = run > length;
-            next.length = run.max(length);
+            next.at.length = run.max(length);
         }
         next
     }
 
     /// Sets the expected length of the run that begins with its first access.
     pub fn expect_run(&mut self, pages: u64) {
-        if pages > self.length {
-            (self.length, self.of_runs) = (pages, true);
+        if pages > self.at.length {
+            (self.at.length, self.of_runs) = (pages, true);
         }
     }
 
@@ -138,19 +133,16 @@ impl Stream {
     /// The number of requested pages before this page, if this page was requested.
     pub fn ahead_of(&self, page: Page, device: &DeviceDescription) -> Option<u64> {
         let pages = match self.way(device) {
-            Way::Up => page.checked_sub(self.end())?,
-            Way::Down => self.first.checked_sub(page)?.checked_sub(1)?,
-            Way::Steps => {
-                let steps = (page.wrapping_sub(self.first) as i64).checked_div_euclid(self.step)?;
-                u64::try_from(steps).ok()?.checked_sub(1)?.checked_mul(self.length)?
-            }
+            Way::Up => page.checked_sub(self.at.end())?,
+            Way::Down => self.at.first.checked_sub(page)?.checked_sub(1)?,
+            Way::Steps => self.at.locate(page)?.0.checked_sub(1)?.checked_mul(self.at.length)?,
         };
         (pages < self.ahead).then_some(pages)
     }
 
     /// The distance of a page from the last access.
     pub fn distance_to(&self, page: Page) -> u64 {
-        self.first.abs_diff(page).min(self.end().abs_diff(page))
+        self.at.first.abs_diff(page).min(self.at.end().abs_diff(page))
     }
 
     /// Whether an access there may be the reader's next one.
@@ -158,34 +150,19 @@ impl Stream {
         self.distance_to(page) <= NEAR_PAGES
     }
 
-    /// The page after the last access.
-    pub fn end(&self) -> Page {
-        self.first.saturating_add(self.length)
-    }
-
-    /// Whether each access begins at the end of the last one.
-    pub fn is_forwards(&self) -> bool {
-        self.step == self.length as i64
-    }
-
-    /// Whether each access ends at the beginning of the last one.
-    pub fn is_backwards(&self) -> bool {
-        self.step == -(self.length as i64)
-    }
-
     /// Whether the pattern is confirmed. Failures in the file require more repetitions.
     pub fn is_confirmed(&self, failures: u32) -> bool {
-        let threshold = if self.is_forwards() { 1 } else { 2 };
-        self.skips || (self.step != 0 && self.repeated >= threshold + failures)
+        let threshold = if self.at.is_forwards() { 1 } else { 2 };
+        self.skips || (self.at.step != 0 && self.at.repeated >= threshold + failures)
     }
 
     /// Which pages are requested. The gap between two accesses is included if a second request would take the disk longer.
     pub fn way(&self, device: &DeviceDescription) -> Way {
-        let gap = self.step.unsigned_abs().saturating_sub(self.length);
+        let gap = self.at.step.unsigned_abs().saturating_sub(self.at.length);
         let bridged = gap.saturating_mul(device.page_ns()) < device.request_ns;
-        if self.is_forwards() || self.skips || (bridged && self.step > 0) {
+        if self.at.is_forwards() || self.skips || (bridged && self.at.step > 0) {
             Way::Up
-        } else if self.is_backwards() || (bridged && self.step < 0) {
+        } else if self.at.is_backwards() || (bridged && self.at.step < 0) {
             Way::Down
         } else {
             Way::Steps
@@ -199,30 +176,30 @@ impl Stream {
 
     /// Whether its steps are so wide that they may lead from one reader's place to another's.
     pub fn is_wide(&self) -> bool {
-        self.is_weak() && self.step.unsigned_abs() > NEAR_PAGES
+        self.is_weak() && self.at.step.unsigned_abs() > NEAR_PAGES
     }
 
     /// The stream with its place and without its pattern.
     pub fn stay(&self) -> Stream {
-        Stream { used_at: self.used_at, ..Stream::begin(self.first, self.length) }
+        Stream { used_at: self.used_at, ..Stream::begin(self.at.first, self.at.length) }
     }
 
     /// Whether the pattern has so few repetitions that it may be chance.
     pub fn is_weak(&self) -> bool {
-        self.repeated < ESTABLISHED && !self.skips
+        self.at.repeated < ESTABLISHED && !self.skips
     }
 
     /// How an access continues the stream, if it does. `mapped`: accesses to cached pages of a mapping may be invisible.
     pub fn follows(&self, page: Page, length: u64, mapped: bool) -> Option<Follows> {
-        if page >= self.first && page.saturating_add(length) <= self.end() {
+        if page >= self.at.first && page.saturating_add(length) <= self.at.end() {
             Some(Follows::Within)
-        } else if page == self.end() || page + 1 == self.end() {
+        } else if page == self.at.end() || page + 1 == self.at.end() {
             // A call may begin in the page in which the last one ended. An access right after it is adjacent with any step,
             // because accesses may have become shorter.
             Some(Follows::Adjacent)
-        } else if self.repeated > 0 && self.is_next(page, length, mapped) {
-            Some(if self.repeated > 1 || self.is_forwards() { Follows::Step } else { Follows::Guess })
-        } else if self.skips && (self.end()..self.end().saturating_add(NEAR_PAGES)).contains(&page) {
+        } else if self.at.repeated > 0 && self.is_next(page, length, mapped) {
+            Some(if self.at.repeated > 1 || self.at.is_forwards() { Follows::Step } else { Follows::Guess })
+        } else if self.skips && (self.at.end()..self.at.end().saturating_add(NEAR_PAGES)).contains(&page) {
             Some(Follows::Skip)
         } else {
             None
@@ -231,14 +208,11 @@ impl Stream {
 
     /// Whether the pattern's next access is there. In a mapping, accesses to pages that were read ahead may be invisible.
     fn is_next(&self, page: Page, length: u64, mapped: bool) -> bool {
-        if self.is_backwards() && page.saturating_add(length) == self.first {
+        if self.at.is_backwards() && page.saturating_add(length) == self.at.first {
             return true;
         }
-        let moved = page.wrapping_sub(self.first) as i64;
-        let passed = if mapped { self.ahead / self.length.max(1) } else { 0 };
-        self.step != 0
-            && moved.checked_rem(self.step) == Some(0)
-            && (1..=passed.saturating_add(1) as i64).contains(&(moved / self.step))
+        let passed = if mapped { self.ahead / self.at.length.max(1) } else { 0 };
+        self.at.locate(page).is_some_and(|(steps, rest)| rest == 0 && (1..=passed.saturating_add(1)).contains(&steps))
     }
 
     /// Adds an access; returns the number of pages of the pattern that it uses up.
@@ -247,27 +221,27 @@ impl Stream {
             self.run.end = self.run.end.max(page.saturating_add(length));
             return 0;
         }
-        let (old_first, old_end) = (self.first, self.end());
+        let (old_first, old_end) = (self.at.first, self.at.end());
         self.climb(old_end, page, length, device);
-        let goes_back = self.is_backwards() && page.saturating_add(length) == self.first;
+        let goes_back = self.at.is_backwards() && page.saturating_add(length) == self.at.first;
         let steps = match how {
-            Follows::Step | Follows::Guess if !goes_back => (page.wrapping_sub(self.first) as i64 / self.step).max(1),
+            Follows::Step | Follows::Guess if !goes_back => self.at.locate(page).map_or(1, |(steps, _)| steps.max(1)),
             _ => 1,
         };
-        self.of_runs &= matches!(how, Follows::Step | Follows::Guess) && length <= self.length;
-        let length = if self.of_runs { self.length } else { length };
+        self.of_runs &= matches!(how, Follows::Step | Follows::Guess) && length <= self.at.length;
+        let length = if self.of_runs { self.at.length } else { length };
         let step = match how {
             Follows::Adjacent => length as i64,
             Follows::Step | Follows::Guess if goes_back => -(length as i64),
-            Follows::Step | Follows::Guess => self.step,
-            _ => page.wrapping_sub(self.first) as i64,
+            Follows::Step | Follows::Guess => self.at.step,
+            _ => self.at.step_to(page),
         };
         let same = match how {
-            Follows::Adjacent => self.repeated == 0 || self.is_forwards(),
+            Follows::Adjacent => self.at.repeated == 0 || self.at.is_forwards(),
             Follows::Step | Follows::Guess => true,
             _ => false,
         };
-        self.repeated = if same { self.repeated.saturating_add(1) } else { 1 };
+        let repeated = if same { self.at.repeated.saturating_add(1) } else { 1 };
         if !same && !self.skips {
             self.ahead = 0;
         }
@@ -277,11 +251,11 @@ impl Stream {
         } else {
             (self.before, self.run) = (Some(self.run), Run { first: page, end });
         }
-        (self.first, self.length, self.step) = (page, length, step);
+        self.at = Steps { first: page, length, step, repeated };
         match self.way(device) {
             Way::Up => end.saturating_sub(old_end),
             Way::Down => old_first.saturating_sub(page),
-            Way::Steps => length.saturating_mul(steps as u64),
+            Way::Steps => length.saturating_mul(steps),
         }
     }
 
@@ -319,25 +293,25 @@ impl Stream {
     /// A fault at `first` has mapped `pages` pages from `first` on, and `before` pages before it.
     pub fn mapped(&mut self, first: Page, pages: u64, before: u64, device: &DeviceDescription) {
         let end = first.saturating_add(pages);
-        if self.of_runs && (self.first..self.end()).contains(&first) {
-            self.run.end = self.run.end.max(end.min(self.end()));
+        if self.of_runs && (self.at.first..self.at.end()).contains(&first) {
+            self.run.end = self.run.end.max(end.min(self.at.end()));
         }
-        if self.first != first || self.length != 1 || self.of_runs {
+        if self.at.first != first || self.at.length != 1 || self.of_runs {
             return;
         }
         self.run.end = self.run.end.max(end);
-        if self.is_backwards() || (self.step < 0 && before > 0) {
-            (self.first, self.length) = (first - before.min(first), before + 1);
-            self.step = -(self.length as i64);
+        if self.at.is_backwards() || (self.at.step < 0 && before > 0) {
+            (self.at.first, self.at.length) = (first - before.min(first), before + 1);
+            self.at.step = -(self.at.length as i64);
             self.ahead = self.ahead.saturating_sub(before);
         } else {
-            let (forwards, up) = (self.is_forwards(), self.way(device) == Way::Up);
-            self.length = pages;
+            let (forwards, up) = (self.at.is_forwards(), self.way(device) == Way::Up);
+            self.at.length = pages;
             if up {
                 self.ahead = self.ahead.saturating_sub(pages - 1);
             }
             if forwards {
-                self.step = pages as i64;
+                self.at.step = pages as i64;
             }
         }
     }
@@ -365,7 +339,7 @@ impl Stream {
     /// The reader had to wait for its last access.
     pub fn waited(&mut self, wait_ns: u64, device: &DeviceDescription) {
         // Pages that are read ahead in the same request make a wait longer.
-        let alone_ns = device.access_ns.saturating_add(self.length.saturating_mul(device.page_ns()));
+        let alone_ns = device.access_ns.saturating_add(self.at.length.saturating_mul(device.page_ns()));
         self.climb_waits_ns = self.climb_waits_ns.saturating_add(wait_ns.min(alone_ns));
     }
 }

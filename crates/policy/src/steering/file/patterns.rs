@@ -91,12 +91,12 @@ impl OpenFile {
         let before = stream.ahead;
         let ranges = fetching::next(stream, distance, self.file_pages, machine);
         let fetched = stream.ahead.saturating_sub(before);
-        if stream.repeated >= SUCCESS {
+        if stream.at.repeated >= SUCCESS {
             self.fetches.failures = 0;
         }
         let (step, repeated) = match stream.is_forward() {
-            true => (i64::try_from(stream.length).unwrap_or(i64::MAX), stream.forward),
-            false => (stream.step, stream.repeated),
+            true => (i64::try_from(stream.at.length).unwrap_or(i64::MAX), stream.forward),
+            false => (stream.at.step, stream.at.repeated),
         };
         let (accesses, to) = (u64::from(repeated).saturating_add(1), stream.distance);
         if ranges.is_empty() {
