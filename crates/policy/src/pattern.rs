@@ -7,14 +7,18 @@
 //!     random       anything else: nothing is predicted
 //! ```
 //!
-//! All users have the same core: [`Steps`], the last run of a reader and the step that led there. What else they need follows from what
+//! All users have the same core: [`Steps`], the last run of a reader and the step that led there. What they add to it follows from what
 //! they see:
 //!
 //! ```text
-//!     every read of one reader, in bytes          Detector    a program that reads a file (`ahead_read::stream`)
-//!     pages of a reader whose pattern is known    Route       a program that maps a file (`ahead_read::advise`)
-//!     the last decisions of the kernel, pages     Sample      `ahead top`
+//!     every read of one reader, in bytes          Detector             a program that reads a file (`ahead_read::stream`)
+//!     pages of a reader whose pattern is known    Route                a program that maps a file (`ahead_read::advise`)
+//!     the last decided pages, without lengths     Sample               `ahead top`
+//!     every decision of the kernel                steering::streams    readers of an open file; cached reads are not seen
+//!     every call for a file                       policies::ahead      readers of a file, with the waits of each
 //! ```
+//!
+//! The last two have several readers. An access belongs to the stream that it continues best; otherwise it begins one.
 
 mod class;
 mod detector;
@@ -26,6 +30,6 @@ mod streams;
 pub use class::Class;
 pub use detector::{Detector, Pattern};
 pub use route::Route;
-pub use sample::{Decided, LastWindow, Sample};
+pub use sample::Sample;
 pub use steps::Steps;
 pub(crate) use streams::{add_stream, find_stream};

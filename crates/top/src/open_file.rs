@@ -1,8 +1,9 @@
 //! An open file of a process: the state of its read-ahead, and what was counted.
 
 use ahead_model::DeviceNumber;
-pub use ahead_policy::pattern::{Class as Pattern, Decided};
-use ahead_policy::pattern::{LastWindow, Sample};
+pub use ahead_observe::DecidedPage as Decided;
+pub use ahead_policy::pattern::Class as Pattern;
+use ahead_policy::pattern::Sample;
 use std::time::Duration;
 
 /// The state of read-ahead of one open file (`struct file_ra_state`).
@@ -41,6 +42,21 @@ impl Window {
     /// The page behind the last window.
     pub fn end(&self) -> u64 {
         self.start.saturating_add(u64::from(self.pages))
+    }
+
+    /// The pattern in a file of this length. The state shows little: the last window, and the last page that a call has read.
+    fn pattern(&self, file_pages: u64) -> Pattern {
+        let Some(previous) = self.previous_page else { return Pattern::Unknown };
+        // The marker starts the next window before the reader has come to the end of the last one.
+        let first = self.start.saturating_sub(u64::from(self.pages.max(self.limit_pages)));
+        match (first..=self.end()).contains(&(previous + 1)) {
+            // Without any window all pages may have been cached.
+            _ if self.pages == 0 => Pattern::Unknown,
+            true if previous.saturating_add(1) >= file_pages && self.end() >= file_pages => Pattern::OnceOnly,
+            true => Pattern::Sequential,
+            // Reads outside of the last window leave it as it is.
+            false => Pattern::RandomRead,
+        }
     }
 
     /// What the program has advised for this open file, as far as its state shows it.
@@ -158,20 +174,19 @@ pub struct OpenFile {
     pub closed_files: u64,
 }
 
-/// The pattern of an open file of this many pages. Without decisions the state alone shows little: the last window, and the last page that a
-/// call has read.
+/// The pattern of an open file of this many pages, by the last decisions, or by the state alone.
 pub fn pattern(window: Option<&Window>, counted: Option<&Counted>, file_pages: u64) -> Pattern {
     if window.and_then(Window::advice).is_some_and(|advice| advice != Advice::Window) {
         return Pattern::Advised;
     }
     let by_decisions = counted.map_or(Pattern::Unknown, |counted| {
+        let pages: Vec<u64> = counted.decided.iter().map(|decided| decided.page).collect();
+        let faults = counted.decided.iter().filter(|decided| decided.is_fault).count();
         let Counted { misses, markers, issued_pages, .. } = *counted;
-        Sample { decided: &counted.decided, misses, markers, issued_pages, file_pages }.class()
+        Sample { pages: &pages, faults, misses, markers, issued_pages, file_pages }.class()
     });
     match (by_decisions, window) {
-        (Pattern::Unknown, Some(&Window { start, pages, limit_pages, previous_page, .. })) => {
-            LastWindow { start, pages: pages.into(), limit_pages: limit_pages.into(), previous_page }.class(file_pages)
-        }
+        (Pattern::Unknown, Some(window)) => window.pattern(file_pages),
         (found, _) => found,
     }
 }

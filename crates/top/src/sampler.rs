@@ -3,7 +3,7 @@
 //! One open file can belong to several descriptors and processes (fork). It has one row in each process, at its lowest descriptor; its
 //! counts are in the row of the process that read last, so that sums over rows are right.
 
-use crate::{Counted, Decided, Filter, OpenFile, Totals, Window, pattern, proc};
+use crate::{Counted, Filter, OpenFile, Totals, Window, pattern, proc};
 use ahead_observe::{
     CounterOptions, Counters, DecisionSource, Detail, MachineCounters, OpenCounters, OpenState, Sources, StateQuery,
     Tables,
@@ -282,7 +282,7 @@ fn since(now: &OpenCounters, before: Option<&OpenCounters>) -> Counted {
         used_pages: optional(now.used_pages, before.used_pages),
         wasted_pages: now.wasted_pages.saturating_sub(before.wasted_pages),
         thrashed_pages: now.thrashed_pages.saturating_sub(before.thrashed_pages),
-        decided: now.last_pages.iter().map(|last| Decided { page: last.page, is_fault: last.is_fault }).collect(),
+        decided: now.last_pages.clone(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The pattern of an open file, from the last decisions of the kernel and the state of its read-ahead.
+//! The pattern of an open file, from the last decisions of the kernel.
 //!
 //! A decision is not an access: within a window a reader causes none, except at the marker.
 //!
@@ -9,8 +9,6 @@
 //!                        0   16   32   48   64        misses with equal steps: stride
 //!                        0 5000    4 5004    8        misses of two rising series: interleaved
 //! ```
-//!
-//! Without counts the state alone shows little: the last window, and the last page that a call has read.
 
 use super::{Class, Steps};
 
@@ -21,20 +19,13 @@ const START_PAGES: u64 = 8;
 /// Largest number of interleaved series.
 const MAX_SERIES: usize = 3;
 
-/// A page for which the kernel has decided what to read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Decided {
-    /// The page.
-    pub page: u64,
-    /// By a fault of a mapping, not by a call.
-    pub is_fault: bool,
-}
-
-/// Decisions of the kernel about an open file. How many pages each of them was about is not known.
+/// The last decisions of the kernel about an open file. How many pages each of them was about is not known.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sample<'a> {
-    /// The last decided pages, the oldest first.
-    pub decided: &'a [Decided],
+    /// The decided pages, the oldest first.
+    pub pages: &'a [u64],
+    /// How many of them were decided by a fault of a mapping.
+    pub faults: usize,
     /// Accesses to absent pages.
     pub misses: u64,
     /// Accesses to a marker, each of which started the next window.
@@ -48,10 +39,10 @@ pub struct Sample<'a> {
 impl Sample<'_> {
     /// The class, by the order of the decided pages.
     pub fn class(&self) -> Class {
-        if self.decided.len() < MIN_DECIDED {
+        let pages = self.pages;
+        if pages.len() < MIN_DECIDED {
             return Class::Unknown;
         }
-        let pages: Vec<u64> = self.decided.iter().map(|decided| decided.page).collect();
         // A fall to the start is another pass over the file.
         let rises = pages.windows(2).all(|pair| pair[0] < pair[1] || pair[1] < START_PAGES);
         // Each marker was reached in order. A miss at the start belongs to every stream.
@@ -60,18 +51,20 @@ impl Sample<'_> {
             let is_whole = pages[0] == 0 && self.file_pages <= self.issued_pages && self.misses <= 1;
             return if is_whole { Class::OnceOnly } else { Class::Sequential };
         }
-        if let Some(found) = self.by_steps(&pages) {
+        if let Some(found) = self.by_steps() {
             return found;
         }
-        match series(&pages) {
+        match series(pages) {
             2..=MAX_SERIES if 2 * MIN_DECIDED <= pages.len() => Class::Interleaved,
             _ if has_markers => Class::Sequential,
-            _ => self.random(),
+            _ if 2 * self.faults > pages.len() => Class::RandomMapped,
+            _ => Class::RandomRead,
         }
     }
 
     /// Equal or falling steps.
-    fn by_steps(&self, pages: &[u64]) -> Option<Class> {
+    fn by_steps(&self) -> Option<Class> {
+        let pages = self.pages;
         if pages.windows(2).all(|pair| pair[1] < pair[0]) {
             return Some(Class::Backward);
         }
@@ -81,11 +74,6 @@ impl Sample<'_> {
         let are_neighbours = steps.step.unsigned_abs() <= self.issued_pages / self.misses.max(1);
         let found = if are_neighbours { Class::Sequential } else { Class::Stride };
         (is_equal && steps.step > 0).then_some(found)
-    }
-
-    fn random(&self) -> Class {
-        let faults = self.decided.iter().filter(|decided| decided.is_fault).count();
-        if 2 * faults > self.decided.len() { Class::RandomMapped } else { Class::RandomRead }
     }
 }
 
@@ -103,47 +91,12 @@ fn series(pages: &[u64]) -> usize {
     last.len()
 }
 
-/// The last window of an open file, without any decision.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct LastWindow {
-    /// Its first page.
-    pub start: u64,
-    /// Its length; 0: there was none.
-    pub pages: u64,
-    /// Largest window of this open file.
-    pub limit_pages: u64,
-    /// The page that was read last by a call; `None`: none.
-    pub previous_page: Option<u64>,
-}
-
-impl LastWindow {
-    /// The class in a file of this length.
-    pub fn class(&self, file_pages: u64) -> Class {
-        let Some(previous) = self.previous_page else { return Class::Unknown };
-        let end = self.start.saturating_add(self.pages);
-        // The marker starts the next window before the reader has come to the end of the last one.
-        let first = self.start.saturating_sub(self.pages.max(self.limit_pages));
-        match (first..=end).contains(&(previous + 1)) {
-            // Without any window all pages may have been cached.
-            _ if self.pages == 0 => Class::Unknown,
-            true if previous.saturating_add(1) >= file_pages && end >= file_pages => Class::OnceOnly,
-            true => Class::Sequential,
-            // Reads outside of the last window leave it as it is.
-            false => Class::RandomRead,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn decided(pages: &[u64], is_fault: bool) -> Vec<Decided> {
-        pages.iter().map(|&page| Decided { page, is_fault }).collect()
-    }
-
-    fn sample(decided: &[Decided], misses: u64, markers: u64) -> Sample<'_> {
-        Sample { decided, misses, markers, issued_pages: 8 * (misses + markers), file_pages: 1 << 20 }
+    fn sample(pages: &[u64], misses: u64, markers: u64) -> Sample<'_> {
+        Sample { pages, misses, markers, issued_pages: 8 * (misses + markers), file_pages: 1 << 20, faults: 0 }
     }
 
     #[test]
@@ -157,20 +110,19 @@ mod tests {
             (&[9, 400_000, 23, 711_000, 133_000, 500_000], 6, 0, Class::RandomRead),
             (&[0, 32], 1, 1, Class::Unknown),
         ] {
-            assert_eq!(sample(&decided(pages, false), misses, markers).class(), expected, "{pages:?}");
+            assert_eq!(sample(pages, misses, markers).class(), expected, "{pages:?}");
         }
     }
 
     #[test]
     fn faults_in_no_order_are_a_random_mapping() {
-        let faults = decided(&[9, 400_000, 23, 711_000, 133_000], true);
-        assert_eq!(sample(&faults, 5, 0).class(), Class::RandomMapped);
+        let faults = Sample { faults: 5, ..sample(&[9, 400_000, 23, 711_000, 133_000], 5, 0) };
+        assert_eq!(faults.class(), Class::RandomMapped);
     }
 
     #[test]
     fn small_file_read_from_start_to_end_is_once_only() {
-        let pages = decided(&[0, 4, 36, 68], false);
-        let whole = Sample { issued_pages: 100, file_pages: 100, ..sample(&pages, 1, 3) };
+        let whole = Sample { issued_pages: 100, file_pages: 100, ..sample(&[0, 4, 36, 68], 1, 3) };
         assert_eq!(whole.class(), Class::OnceOnly);
         assert_eq!(Sample { file_pages: 1000, ..whole }.class(), Class::Sequential);
     }
