@@ -51,11 +51,11 @@ fn expected_file_is_held_for_the_act_and_given_back_by_the_same_hand() {
         assert_eq!(until_answered(&mut helpers, &wanted), Ok(()));
     }
     let began = Instant::now();
-    while helpers.held().count() < 3 {
+    // On a busy machine, a helper may give its file back after the last act.
+    while helpers.held().count() < 3 || helpers.idle.is_empty() || !helpers.busy.is_empty() {
         assert!(began.elapsed() < Duration::from_secs(60));
         helpers.prepare();
     }
-    assert!(!helpers.idle.is_empty() && helpers.busy.is_empty());
 }
 
 /// Regression: what was taken instead of the expected file was closed by the thread that watches.
