@@ -167,3 +167,41 @@ fn hints_of_commands_that_need_root_begin_with_sudo() {
         }
     }
 }
+
+/// Crates that may ask the kernel for pages: `sys` has the system calls, `fetch` is the only crate that uses them.
+const FETCH: [&str; 2] = ["ahead-sys", "ahead-fetch"];
+
+/// Files of the laboratory that make such a call because they measure it.
+const MEASURED_CALLS: [&str; 2] = ["lab/papers/src/on_disk/calls.rs", "lab/probe/src/window.rs"];
+
+#[test]
+fn only_the_fetch_crate_asks_the_kernel_for_pages() {
+    let calls = [
+        "cache::read_ahead(",
+        "cache::readahead_call(",
+        "advice::will_need(",
+        "process.will_need(",
+        "libc::readahead",
+        "Advice::WillNeed",
+        "FADV_WILLNEED",
+        "MADV_WILLNEED",
+        "Ring::new(",
+    ];
+    let mut files = Vec::new();
+    for (name, directory) in packages("crates").into_iter().chain(packages("lab")) {
+        if !FETCH.contains(&name.as_str()) {
+            sources(&directory.join("src"), &mut files);
+        }
+    }
+    files.retain(|path| !MEASURED_CALLS.iter().any(|measured| path.ends_with(measured)));
+    let made = |path: &Path| {
+        let text = fs::read_to_string(path).unwrap();
+        // Comments and messages name the calls.
+        let code = text.lines().map(|line| line.split("//").next().unwrap().split('"').step_by(2).collect::<String>());
+        code.filter(|line| calls.iter().any(|call| line.contains(call))).collect::<Vec<_>>()
+    };
+    let wrong: Vec<_> = files.iter().map(|path| (path, made(path))).filter(|(_, lines)| !lines.is_empty()).collect();
+    assert!(wrong.is_empty(), "call ahead_fetch instead: {wrong:#?}");
+    // The check finds what it is for.
+    assert!(!made(&root().join(MEASURED_CALLS[0])).is_empty());
+}

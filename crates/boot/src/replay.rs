@@ -6,9 +6,9 @@ use super::{Circumstances, Off};
 use ahead::output::system;
 use ahead::prefetch::{Account, HeadStart, Options, PrefetchProcess, Priority, ProfileFile, Request, account_lines};
 use ahead::{Error, Notify, Result};
+use ahead_fetch::calls;
 use ahead_process::Signals;
 use ahead_profile::Profile;
-use ahead_sys::cache;
 use ahead_sys::root::Root;
 use ahead_undo::home;
 use std::fs::File;
@@ -115,14 +115,14 @@ fn save_packages_profile(notify: Notify<'_>) -> Result<bool> {
 }
 
 /// The smallest limit of one read-ahead call, bytes: the classic window.
-const CHUNK_BYTES: usize = 128 << 10;
+const CHUNK_BYTES: u64 = 128 << 10;
 
 /// Reads the program of this process ahead, in a few large requests. Without an effect where that is not possible.
 pub fn read_own_program() {
     let Ok(program) = File::open("/proc/self/exe") else { return };
     let length_bytes = program.metadata().map_or(0, |metadata| metadata.len());
-    for at in (0..length_bytes).step_by(CHUNK_BYTES) {
-        let _ = cache::read_ahead(&program, at, CHUNK_BYTES as u64);
+    for piece in calls::pieces(&(0..length_bytes), CHUNK_BYTES) {
+        let _ = calls::read_ahead(&program, &piece);
     }
 }
 

@@ -12,9 +12,10 @@ use super::Progress;
 use super::reason::Reason;
 use super::survey::{check_idle, check_properties};
 use ahead::{Result, Signals};
+use ahead_fetch::calls;
 use ahead_plan::relocation::{Direction, Move, PackedFile, Record, Run, moved_bytes, pending, runs_of};
 use ahead_sys::openat::{self, Handle};
-use ahead_sys::{Error, cache, ext4, fiemap, filehandle, generation};
+use ahead_sys::{Error, ext4, fiemap, filehandle, generation};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -167,7 +168,7 @@ impl Exchange<'_> {
         let writer = ext4::open_for_exchange(handle)?;
         for range in ranges {
             // The exchange reads page by page.
-            drop(cache::read_ahead(reader, one.offset_bytes + range.start, range.end - range.start));
+            drop(calls::read_ahead(reader, &(one.offset_bytes + range.start..one.offset_bytes + range.end)));
             self.exchange(&writer, one, range)?;
         }
         if self.direction == Direction::Pack && !has_recorded_times(reader, file) {

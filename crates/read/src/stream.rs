@@ -8,7 +8,7 @@
 //!                 Detector   which way?     sequential, backward, stride, random
 //!                 Distance   how far?       the size of a request doubles with each one that was used, the distance only with real waits
 //!                 Budget     may it?        one limit for all readers, shared fairly; each reader always makes progress
-//!                 transport  requests       FADV_WILLNEED by io_uring or by threads, never blocking the reader
+//!                 Requests   of ahead_fetch FADV_WILLNEED by io_uring or by threads, never blocking the reader
 //! ```
 //!
 //! Invariants:
@@ -25,20 +25,15 @@ mod ahead;
 mod blocks;
 mod budget;
 mod counters;
-mod device_queues;
 mod direct;
-mod direct_reads;
 mod distance;
 mod options;
 mod page_cache;
-mod pool;
 mod queue;
 mod reader;
 mod sync;
 #[cfg(test)]
 mod testing;
-pub mod transport;
-mod turns;
 mod version;
 
 pub use ahead_policy::pattern::{Detector, Pattern};

@@ -10,36 +10,69 @@
 //! inode: what it requests fills the page cache for every reader. It is opened only if the process's descriptor leads to the file of the decision:
 //! its numbers are compared before.
 
-mod lane;
-
+use crate::counts::reason;
 use crate::times::Times;
 use crate::world::{NotDone, Target};
-use ahead_model::DeviceNumber;
-pub(crate) use lane::pieces;
-use lane::{Lane, Source, Work};
+use ahead_fetch::calls::{self, pieces};
+use ahead_fetch::{RUNNING, Workers};
+use ahead_model::{DeviceNumber, PAGE_BYTES};
+use ahead_sys::Error;
+use ahead_sys::other_process::{self, Descriptor, Expected};
 use rustc_hash::FxHashMap;
-use std::io;
+use rustix::io::Errno;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-
-/// Largest number of devices with a lane: more than any machine reads from at a time.
-const MOST_LANES: usize = 64;
 
 /// Threads of all devices.
 const MOST_THREADS: usize = 16;
 
+/// Requests that wait for the workers of a device. They are useless later than a reader comes.
+const MOST_WAITING: usize = 64;
+
+/// Own descriptors of all devices: far below the usual limit of 1024.
+const MOST_DESCRIPTORS: usize = 512;
+
 /// A request that waited longer is dropped: its reader has read the pages itself.
 const EXPIRES: Duration = Duration::from_millis(500);
 
-/// What the workers report.
+/// An own descriptor is closed after this time without use, so that its mount is not kept busy.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// What a worker does.
+#[derive(Debug)]
+enum Work {
+    Read(Read),
+    /// Closes an own descriptor.
+    Close(OwnedFd),
+}
+
+/// Ranges of a file to request, through an own descriptor.
+#[derive(Debug)]
+struct Read {
+    open: u64,
+    device: DeviceNumber,
+    descriptor: Descriptor,
+    expected: Expected,
+    ranges: Vec<Range<u64>>,
+    piece_pages: u64,
+    decided_ns: u64,
+}
+
+/// An own descriptor.
+#[derive(Debug)]
+struct Opened {
+    descriptor: Arc<OwnedFd>,
+    device: DeviceNumber,
+    used: Instant,
+}
+
+/// What the workers share.
 #[derive(Debug, Default)]
-struct Report {
-    /// Number of all workers.
-    threads: AtomicUsize,
-    /// Number of own descriptors.
-    descriptors: AtomicUsize,
+struct Shared {
+    opened: Mutex<FxHashMap<u64, Opened>>,
     /// Requests that waited too long to be useful.
     expired: AtomicU64,
     failures: Mutex<Vec<(u64, NotDone)>>,
@@ -47,34 +80,20 @@ struct Report {
     latency: Mutex<Times>,
 }
 
-impl Report {
-    /// Starts a thread, if the limit permits it. The thread reduces `threads` when it ends.
-    fn start_thread(&self, start: impl FnOnce() -> io::Result<()>) -> bool {
-        if self.threads.fetch_add(1, Ordering::Relaxed) < MOST_THREADS {
-            match start() {
-                Ok(()) => return true,
-                Err(error) => tracing::debug!("no worker: {error}"),
-            }
-        }
-        self.threads.fetch_sub(1, Ordering::Relaxed);
-        false
-    }
-}
-
-/// The lanes of all devices.
+/// The requests of all devices.
 #[derive(Debug)]
 pub(crate) struct Fetcher {
-    /// Longest time from a decision to its requests.
-    expires: Duration,
-    lanes: FxHashMap<DeviceNumber, Arc<Lane>>,
-    /// The device of each open file with fetches.
-    devices: FxHashMap<u64, DeviceNumber>,
-    report: Arc<Report>,
+    workers: Arc<Workers<Work>>,
+    shared: Arc<Shared>,
 }
 
 /// A lock whose holder cannot panic with half a change.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn is_read(work: &Work) -> bool {
+    matches!(work, Work::Read(_))
 }
 
 impl Default for Fetcher {
@@ -86,8 +105,13 @@ impl Default for Fetcher {
 impl Fetcher {
     /// `expires`: a request that waited longer is dropped.
     fn new(expires: Duration) -> Fetcher {
-        let (lanes, devices) = Default::default();
-        Fetcher { expires, lanes, devices, report: Arc::default() }
+        let shared = Arc::new(Shared::default());
+        let theirs = shared.clone();
+        let perform = move |work| match work {
+            Work::Close(descriptor) => drop(descriptor),
+            Work::Read(read) => theirs.read(&read, expires),
+        };
+        Fetcher { workers: Workers::new("ahead-fetch", MOST_THREADS, perform), shared }
     }
 
     /// Requests pages of a file; returns at once. `piece_pages`: the kernel cuts a larger request.
@@ -98,78 +122,132 @@ impl Fetcher {
         piece_pages: u64,
         decided_ns: u64,
     ) -> Result<(), NotDone> {
-        let descriptor = target.descriptor().ok_or(NotDone::Impossible(crate::counts::reason::NO_DESCRIPTOR))?;
-        let source = Source { descriptor, expected: target.expected() };
-        let work = Work::Read { open: target.open, source, ranges: ranges.to_vec(), piece_pages, decided_ns };
-        self.lane(target.device).ok_or(NotDone::Busy)?.put(work).map_err(|_| NotDone::Busy)?;
-        self.devices.insert(target.open, target.device);
-        Ok(())
+        let descriptor = target.descriptor().ok_or(NotDone::Impossible(reason::NO_DESCRIPTOR))?;
+        let (open, device, expected, ranges) = (target.open, target.device, target.expected(), ranges.to_vec());
+        let read = Read { open, device, descriptor, expected, ranges, piece_pages, decided_ns };
+        if self.workers.waiting(device, is_read) >= MOST_WAITING {
+            return Err(NotDone::Busy);
+        }
+        self.workers.run(device, RUNNING, Work::Read(read)).map_err(|_| NotDone::Busy)
     }
 
     /// Gives up the own descriptor of an open file, and what waits to be fetched for it.
     pub(crate) fn stop(&mut self, open: u64) {
-        let device = self.devices.remove(&open);
-        if let Some(lane) = device.and_then(|device| self.lanes.get(&device)) {
-            lane.stop(open);
-        }
+        self.workers.retain(|work| !matches!(work, Work::Read(read) if read.open == open));
+        let opened = locked(&self.shared.opened).remove(&open);
+        opened.into_iter().for_each(|opened| self.close(opened));
     }
 
-    /// Closes own descriptors that were not used for a second, and lanes without any.
+    /// Closes own descriptors that were not used for a second.
     pub(crate) fn close_idle(&mut self) {
         let now = Instant::now();
-        self.lanes.retain(|_, lane| lane.close_idle(now));
-        let lanes = &self.lanes;
-        self.devices.retain(|_, device| lanes.contains_key(device));
+        let is_idle = |_: &u64, opened: &mut Opened| now.saturating_duration_since(opened.used) > IDLE;
+        let idle: Vec<(u64, Opened)> = locked(&self.shared.opened).extract_if(is_idle).collect();
+        idle.into_iter().for_each(|(_, opened)| self.close(opened));
+        // Closes may wait because no worker could be started.
+        self.workers.call();
+    }
+
+    /// A worker closes it, because a close may wait for a daemon: never the caller, also without a worker.
+    fn close(&self, opened: Opened) {
+        // A worker that uses it at this moment closes it.
+        if let Some(descriptor) = Arc::into_inner(opened.descriptor) {
+            self.workers.run_or_wait(opened.device, RUNNING, Work::Close(descriptor));
+        }
     }
 
     /// Whether [`Self::close_idle`] has something to do.
     pub(crate) fn is_active(&self) -> bool {
-        !self.lanes.is_empty()
+        self.descriptors() > 0 || self.workers.is_active()
     }
 
     /// Fetches that have failed since the last call.
     pub(crate) fn take_failures(&self) -> Vec<(u64, NotDone)> {
-        std::mem::take(&mut *locked(&self.report.failures))
+        std::mem::take(&mut *locked(&self.shared.failures))
     }
 
     /// Requests that were dropped because they had waited too long.
     pub(crate) fn expired(&self) -> u64 {
-        self.report.expired.load(Ordering::Relaxed)
+        self.shared.expired.load(Ordering::Relaxed)
     }
 
     /// Times from a decision to the end of its requests.
     pub(crate) fn latency(&self) -> Times {
-        locked(&self.report.latency).clone()
+        locked(&self.shared.latency).clone()
     }
 
     /// Own descriptors that are open.
     pub(crate) fn descriptors(&self) -> usize {
-        self.report.descriptors.load(Ordering::Relaxed)
-    }
-
-    fn lane(&mut self, device: DeviceNumber) -> Option<&Arc<Lane>> {
-        if !self.lanes.contains_key(&device) && self.lanes.len() >= MOST_LANES {
-            return None;
-        }
-        Some(self.lanes.entry(device).or_insert_with(|| Arc::new(Lane::new(self.report.clone(), self.expires))))
+        locked(&self.shared.opened).len()
     }
 }
 
 impl Drop for Fetcher {
-    /// Workers end after the work that they do. One that waits for a disk is not waited for.
+    /// Workers end after the work that they do, and the closes. One that waits for a disk is not waited for.
     fn drop(&mut self) {
-        self.lanes.values().for_each(|lane| lane.end());
+        self.workers.end(|work| !is_read(work));
     }
 }
 
-/// An own descriptor is closed after this time without use, so that its mount is not kept busy.
-const IDLE: Duration = Duration::from_secs(1);
+impl Shared {
+    fn read(&self, read: &Read, expires: Duration) {
+        let age = || Duration::from_nanos(ahead_observe::now_ns().saturating_sub(read.decided_ns));
+        if age() > expires {
+            self.expired.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        match self.descriptor(read).and_then(|descriptor| request(&descriptor, read)) {
+            Ok(()) => locked::<Times>(&self.latency).add(age()),
+            Err(why) => locked(&self.failures).push((read.open, why)),
+        }
+    }
+
+    /// The own descriptor of a file, opened if there is none.
+    fn descriptor(&self, read: &Read) -> Result<Arc<OwnedFd>, NotDone> {
+        let mut all = locked(&self.opened);
+        if let Some(opened) = all.get_mut(&read.open) {
+            opened.used = Instant::now();
+            return Ok(opened.descriptor.clone());
+        }
+        if all.len() >= MOST_DESCRIPTORS {
+            return Err(NotDone::Busy);
+        }
+        drop(all);
+        // Not another file: the process may have replaced the descriptor, or another process has its number.
+        let descriptor = other_process::reopen_descriptor(&read.descriptor, &read.expected).map_err(not_opened)?;
+        let descriptor = Arc::new(descriptor);
+        let opened = Opened { descriptor: descriptor.clone(), device: read.device, used: Instant::now() };
+        // Another worker may have opened it, too: that descriptor is closed here, outside of the lock.
+        let replaced = locked(&self.opened).insert(read.open, opened);
+        drop(replaced);
+        Ok(descriptor)
+    }
+}
+
+fn not_opened(error: Error) -> NotDone {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        // No such process or descriptor any more, or the descriptor is something else now.
+        Some(Errno::NOENT | Errno::SRCH | Errno::NXIO | Errno::STALE) => NotDone::Gone,
+        Some(Errno::PERM | Errno::ACCESS) => NotDone::Impossible(reason::NOT_OPENED),
+        _ => NotDone::Failed(error.to_string()),
+    }
+}
+
+/// Requests ranges of a file, in pieces that the kernel does not cut.
+fn request(descriptor: &OwnedFd, read: &Read) -> Result<(), NotDone> {
+    for piece in read.ranges.iter().flat_map(|range| pieces(range, read.piece_pages)) {
+        let bytes = piece.start * PAGE_BYTES..piece.end * PAGE_BYTES;
+        calls::read_ahead(descriptor, &bytes).map_err(|error| NotDone::Failed(error.to_string()))?;
+    }
+    Ok(())
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::fs::File;
     use std::os::fd::AsRawFd;
+    use std::sync::mpsc;
 
     const PAGE: u64 = 4096;
 
@@ -251,5 +329,34 @@ mod tests {
         let mut fetcher = Fetcher::new(EXPIRES);
         fetcher.fetch(&target(&file), &[0..1], 32, 1).unwrap();
         until(|| fetcher.expired() == 1);
+    }
+
+    /// A device that does not answer: its queue fills, and the caller never waits.
+    #[test]
+    fn full_queue_refuses_reads_and_accepts_closes() {
+        let (answer, silent) = mpsc::channel::<()>();
+        let silent = Mutex::new(silent);
+        let perform = move |work| drop((locked(&silent).recv(), work));
+        let mut fetcher = Fetcher { workers: Workers::new("test", MOST_THREADS, perform), shared: Arc::default() };
+        let file = tempfile::tempfile().unwrap();
+        let fetch = |fetcher: &mut Fetcher, open| fetcher.fetch(&Target { open, ..target(&file) }, &[0..1], 1, 0);
+        let device = target(&file).device;
+        for open in 0..RUNNING as u64 {
+            fetch(&mut fetcher, open).unwrap();
+        }
+        until(|| fetcher.workers.waiting(device, is_read) == 0);
+        for open in 0..MOST_WAITING as u64 {
+            fetch(&mut fetcher, open).unwrap();
+        }
+        assert_eq!(fetch(&mut fetcher, 99), Err(NotDone::Busy));
+        let descriptor = Arc::new(OwnedFd::from(File::open("/").unwrap()));
+        fetcher.close(Opened { descriptor, device, used: Instant::now() });
+        fetcher.stop(5);
+        fetch(&mut fetcher, 99).unwrap();
+        let workers = fetcher.workers.clone();
+        drop(fetcher);
+        assert_eq!(workers.waiting(device, |_| true), 1);
+        drop(answer);
+        until(|| !workers.is_active());
     }
 }

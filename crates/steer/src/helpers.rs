@@ -15,9 +15,9 @@
 mod served;
 
 use crate::counts::reason;
-use crate::fetching::pieces;
 use crate::times::Times;
 use crate::world::{Mapped, NotDone, Target};
+use ahead_fetch::calls::pieces;
 use ahead_model::{DeviceNumber, PAGE_BYTES};
 use ahead_observe::StateQuery;
 use ahead_sys::fork::{fork_copy, fork_worker};

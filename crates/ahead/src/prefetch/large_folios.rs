@@ -11,13 +11,14 @@
 //! map, and a tenth to evict (decision 75).
 
 use crate::prefetch::{HeadStart, Options};
+use ahead_fetch::calls;
 use ahead_model::FileSystemKind;
 use ahead_model::{DeviceDescription, DeviceNumber};
 use ahead_plan::blocks::Blocks;
 use ahead_plan::pacing::blocks_in_flight;
 use ahead_plan::{Piece, Source};
 use ahead_profile::Profile;
-use ahead_sys::{bdi, cache, large_folio};
+use ahead_sys::{bdi, large_folio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -120,7 +121,7 @@ const LEAST_FILE_BYTES: u64 = 2 << 20;
 fn margin_bytes(device: DeviceNumber) -> u64 {
     match bdi::read_ahead_kb(device) {
         Ok(0) => 0,
-        Ok(window_kb) => (2 * window_kb * 1024).max(cache::read_ahead_cap_bytes(device)),
+        Ok(window_kb) => (2 * window_kb * 1024).max(calls::cap_bytes(device)),
         // The window is unknown, and the margin covers the usual ones.
         Err(_) => UNKNOWN_MARGIN_BYTES,
     }

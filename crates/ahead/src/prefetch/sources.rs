@@ -9,12 +9,13 @@
 use crate::prefetch::account::Reason;
 use crate::prefetch::devices::number_of;
 use crate::prefetch::large_folios::Experience;
+use ahead_fetch::calls;
 use ahead_model::DeviceNumber;
 use ahead_plan::Source;
 use ahead_profile::{File, Metadata, Profile};
 use ahead_sys::openat::{self, Handle};
 use ahead_sys::root::Root;
-use ahead_sys::{block, cache, mounting};
+use ahead_sys::{block, mounting};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -224,7 +225,7 @@ impl Sources {
         // Without the lock: a file system that does not answer would block all other threads.
         let kind = handle.file_system().map_err(closed_by)?;
         let device = Device {
-            cap_bytes: cache::read_ahead_cap_bytes(DeviceNumber::from_key(key)),
+            cap_bytes: calls::cap_bytes(DeviceNumber::from_key(key)),
             has_page_cache: kind.has_page_cache(),
             large_folios: Arc::default(),
         };
@@ -250,7 +251,7 @@ impl Sources {
         let fd = node.reopen_block_device().map_err(closed_by)?;
         let number = DeviceNumber::from_key(key);
         let size_bytes = block::size_bytes(number).map_err(no_device)?;
-        let cap_bytes = cache::read_ahead_cap_bytes(number);
+        let cap_bytes = calls::cap_bytes(number);
         Ok(Readable { fd, size_bytes, cap_bytes, may_have_holes: false, large_folios: None })
     }
 }

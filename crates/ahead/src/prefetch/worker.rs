@@ -19,6 +19,7 @@ use crate::prefetch::fetch::{Fetch, Job};
 use crate::prefetch::follower::{FOLLOWS, Follower};
 use crate::prefetch::shared::{Shared, as_us};
 use crate::prefetch::sources::{Closed, Readable, Sources};
+use ahead_fetch::calls;
 use ahead_model::RangeSet;
 use ahead_plan::cut::{self, Request};
 use ahead_plan::pacing::MOST_WAITING;
@@ -245,7 +246,7 @@ impl Worker<'_> {
             self.note(|account| account.skip(Reason::OverBudget, wanted));
             return false;
         }
-        if let Err(error) = cache::read_ahead(from, request.range.start, length) {
+        if let Err(error) = calls::read_ahead(from, &request.range) {
             self.note(|account| account.fail(wanted, error));
             return false;
         }

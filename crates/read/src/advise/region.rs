@@ -1,9 +1,10 @@
 //! One region: what the program's threads and the helper thread share. Only atomic numbers, so that no thread waits for another.
 
 use crate::advise::Counters;
+use ahead_fetch::calls::{self, pieces};
 use ahead_model::DeviceNumber;
 use ahead_sys::advice::{self, Area};
-use ahead_sys::{Result, cache, machine};
+use ahead_sys::{Result, machine};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -56,7 +57,7 @@ impl Region {
         Region {
             addresses,
             device,
-            cap_bytes: cache::read_ahead_cap_bytes(device) as usize,
+            cap_bytes: calls::cap_bytes(device) as usize,
             reports_residency: areas.iter().all(Area::reports_residency),
             page: machine::page_size() as usize,
             is_stopped: AtomicBool::new(false),
@@ -156,13 +157,14 @@ impl Region {
     pub fn request(&self, pages: &Range<u64>, is_descending: bool) -> Result<()> {
         let Range { start, end } = self.addresses_of(pages);
         let cap = (self.cap_bytes / self.page).max(1) * self.page;
-        let mut pieces = (start..end).step_by(cap).map(|at| at..(at + cap).min(end));
-        let request = |piece: Range<usize>| {
+        let mut pieces = pieces(&(start as u64..end as u64), cap as u64);
+        let request = |piece: Range<u64>| {
+            let piece = piece.start as usize..piece.end as usize;
             if self.is_stopped() {
                 return Ok(());
             }
             self.count_requested(piece.len());
-            match advice::will_need(&piece) {
+            match calls::read_ahead_mapped(&piece) {
                 // The kernel may also lack memory, or be interrupted: the check of the reader's group requests the pages again. mincore
                 // fails only if the region is gone.
                 Err(_) => advice::absent(&(piece.start..piece.start + self.page)).map(drop),

@@ -13,6 +13,7 @@
 use crate::prefetcher::Item;
 use crate::prefetcher::sweep::Place;
 use crate::prefetcher::window::Found;
+use ahead_fetch::calls;
 use ahead_model::DeviceNumber;
 use ahead_sys::openat::{self, Handle};
 use ahead_sys::{Error, block, cache, fiemap, machine, reserve, sparse};
@@ -95,13 +96,11 @@ impl Files {
         let (file, data) = open_data(handle, item, &range)?;
         let cap_bytes = self.device(&stat).cap_bytes;
         let mut left_bytes = limit_bytes;
-        for part in data {
-            let mut at = part.start;
-            while at < part.end && left_bytes > 0 && goes_on() {
-                let piece_bytes = cap_bytes.min(part.end - at).min(left_bytes);
-                cache::read_ahead(&file, at, piece_bytes).ok()?;
-                at += piece_bytes;
-                left_bytes -= piece_bytes;
+        for Range { start, end } in data {
+            let wanted = start..start.saturating_add(left_bytes).min(end);
+            for piece in calls::pieces(&wanted, cap_bytes).take_while(|_| goes_on()) {
+                calls::read_ahead(&file, &piece).ok()?;
+                left_bytes -= piece.end - piece.start;
             }
         }
         Some(limit_bytes - left_bytes)
@@ -110,7 +109,7 @@ impl Files {
     fn device(&mut self, stat: &Stat) -> Device {
         let number = DeviceNumber::from_stat(stat.st_dev);
         *self.devices.entry(number).or_insert_with(|| Device {
-            cap_bytes: cache::read_ahead_cap_bytes(number),
+            cap_bytes: calls::cap_bytes(number),
             is_rotating: block::disk_setting(number, "rotational").is_some_and(|setting| setting == "1"),
         })
     }

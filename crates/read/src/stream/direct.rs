@@ -13,14 +13,14 @@
 use crate::stream::ahead::{Ahead, Extent};
 use crate::stream::budget::{Budget, Share};
 use crate::stream::counters::Counters;
-use crate::stream::direct_reads::DirectReads;
 use crate::stream::distance::{Distance, LARGEST_PIECE_BYTES};
 use crate::stream::options::ReaderOptions;
-use crate::stream::page_cache::retry;
 use crate::stream::version::Version;
+use ahead_fetch::DirectReads;
 use ahead_model::DeviceNumber;
 use ahead_policy::pattern::{Detector, Pattern};
 use ahead_sys::block::O_DIRECT;
+use ahead_sys::cache;
 use ahead_sys::direct::AlignedBuffer;
 use ahead_sys::fork_count::fork_count;
 use ahead_sys::ring::Completion;
@@ -28,7 +28,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -304,7 +304,7 @@ impl Direct {
         while done < room {
             let next = at + done as u64;
             let start = self.extent.floor(next);
-            let read = match retry(|| self.file.read_at(block.bytes(), start)) {
+            let read = match cache::read_waiting(&self.file, block.bytes(), start) {
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,
                 Ok(read) => read,

@@ -5,7 +5,7 @@
 //!                  │                                                32 KiB a plain pread
 //!                  │ a page is missing
 //!                  ▼
-//!             request: the missing piece from this thread, the next pieces by the transport
+//!             request: the missing piece from this thread, the next pieces by `ahead_fetch`
 //!                  ▼
 //!             pread waits for the page; if the piece was requested before, it came too late: the distance doubles
 //!
@@ -20,8 +20,7 @@ use crate::stream::budget::{Budget, Share};
 use crate::stream::counters::Counters;
 use crate::stream::distance::Distance;
 use crate::stream::options::ReaderOptions;
-use crate::stream::transport;
-use crate::stream::turns::Turn;
+use ahead_fetch::{Requests, Turn};
 use ahead_model::DeviceNumber;
 use ahead_policy::pattern::{Detector, Pattern};
 use ahead_sys::fork_count::fork_count;
@@ -29,7 +28,7 @@ use ahead_sys::{cache, fiemap, machine};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -187,7 +186,7 @@ impl PageCache {
         }
         let began = Instant::now();
         let is_predicted = self.detector.pattern() != Pattern::Random;
-        let turn = is_predicted.then(|| transport::global().turn(self.device, || self.position(at))).flatten();
+        let turn = is_predicted.then(|| Requests::global().turn(self.device, || self.position(at))).flatten();
         if turn.as_ref().is_some_and(|turn| turn.has_waited) {
             self.distance.returned();
         }
@@ -196,7 +195,7 @@ impl PageCache {
         drop(submission);
         // What was not requested, the kernel reads in requests as long as the call.
         let room = if self.ahead.find(at).is_some() { part } else { rest.len() };
-        let read = retry(|| self.file.read_at(&mut rest[..room], at));
+        let read = cache::read_waiting(&*self.file, &mut rest[..room], at);
         if read.as_ref().is_ok_and(|read| *read > 0) {
             self.count_wait(began.elapsed());
         }
@@ -206,7 +205,7 @@ impl PageCache {
     /// Reads in a file system that has no reads without waiting (RWF_NOWAIT): a long call has waited.
     fn timed(&mut self, part: &mut [u8], at: u64) -> io::Result<usize> {
         let began = Instant::now();
-        let read = retry(|| self.file.read_at(part, at))?;
+        let read = cache::read_waiting(&*self.file, part, at)?;
         let took = began.elapsed();
         if took > WAIT && read > 0 {
             self.count_wait(took);
@@ -334,7 +333,7 @@ impl PageCache {
         if !share.take(bytes) {
             return Err(Refused::Budget);
         }
-        let requests = transport::global();
+        let requests = Requests::global();
         if piece.start < read.end && read.start < piece.end {
             requests.need_now(&self.file, self.device, piece);
         } else if !requests.will_need(&self.file, self.device, piece.clone()) {
@@ -395,16 +394,6 @@ impl Drop for PageCache {
         // A child of fork(2) shares the open file with its parent, which still reads.
         if self.is_shared && self.exact_since == Some(fork_count()) {
             let _ = cache::normal_reads(&*self.file);
-        }
-    }
-}
-
-/// Repeats a call that a signal has interrupted.
-pub(crate) fn retry(mut read: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
-    loop {
-        match read() {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            read => return read,
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::{Answer, Received, Request, Wanted, get, put};
 use crate::acting;
 use crate::world::NotDone;
+use ahead_fetch::calls;
 use ahead_observe::StateQuery;
 use ahead_sys::other_process::OtherProcess;
 use ahead_sys::{Error, priority};
@@ -82,5 +83,5 @@ fn will_need(pid: u32, addresses: &[Range<u64>]) -> Result<(), NotDone> {
         _ => NotDone::Failed(error.to_string()),
     };
     let process = OtherProcess::open(pid).map_err(failed)?;
-    addresses.iter().try_for_each(|piece| process.will_need(piece)).map_err(failed)
+    addresses.iter().try_for_each(|piece| calls::read_ahead_mapped_by(&process, piece)).map_err(failed)
 }

@@ -4,6 +4,7 @@ use crate::live::book::Book;
 use crate::live::reader::Reader;
 use crate::live::state::{Counters, Running, Settings, Shared, State};
 use crate::live::{Error, Result};
+use ahead_fetch::calls;
 use ahead_model::DeviceNumber;
 use ahead_policy::{DeviceDescription, Event, Limits, PAGE_BYTES, Policy};
 use ahead_sys::{bdi, block, cache, machine};
@@ -122,7 +123,7 @@ fn in_time(slots: u32, request_bytes: u64, traits: Option<DeviceDescription>) ->
 
 /// Longest request of one call, KiB.
 fn request_kb(device: DeviceNumber) -> u64 {
-    let cap_kb = cache::read_ahead_cap_bytes(device) / 1024;
+    let cap_kb = calls::cap_bytes(device) / 1024;
     let most_kb = block::disk_setting(device, "max_sectors_kb").and_then(|text| text.parse().ok());
     most_kb.unwrap_or(cap_kb).min(cap_kb)
 }

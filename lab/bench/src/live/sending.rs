@@ -6,6 +6,7 @@
 //! ```
 
 use crate::live::state::{Locked, Sent, Shared, State};
+use ahead_fetch::calls;
 use ahead_policy::{Access, Event, FileId, OpenId, PAGE_BYTES, Page, Request, View, WhenFull};
 use ahead_sys::cache;
 use std::collections::VecDeque;
@@ -189,8 +190,7 @@ impl Shared {
         drop(state);
         let row = in_a_row.then(|| self.row.lock().unwrap_or_else(PoisonError::into_inner));
         for pages in &pieces {
-            let (first, count) = (pages.start, pages.end - pages.start);
-            if let Err(error) = cache::read_ahead(&*fd, first * PAGE_BYTES, count * PAGE_BYTES) {
+            if let Err(error) = calls::read_ahead(&*fd, &(pages.start * PAGE_BYTES..pages.end * PAGE_BYTES)) {
                 // A reader that waits for the pages reads them, and gets the disk's error.
                 tracing::debug!("{error}");
             }

@@ -8,13 +8,13 @@
 //! FADV_WILLNEED waits while the queue of the device is full, and reads the file's metadata. So it is called by another thread, and a device that
 //! hangs holds only its own places. A process that never reads ahead has no thread, ring or descriptor for it.
 
-use crate::stream::device_queues::DeviceQueues;
-use crate::stream::pool::Pool;
-use crate::stream::turns::{Turn, Turns};
+use crate::calls::{self, pieces};
+use crate::lanes::{Lanes, RUNNING, RUNNING_ROTATING};
+use crate::turns::{Turn, Turns};
+use crate::workers::{Job, Workers};
 use ahead_model::DeviceNumber;
 use ahead_sys::background;
 use ahead_sys::block;
-use ahead_sys::cache;
 use ahead_sys::direct::AlignedBuffer;
 use ahead_sys::fork_count::PerProcess;
 use ahead_sys::ring::Ring;
@@ -41,7 +41,7 @@ struct Request {
 
 /// Calls the kernel. Errors are ignored: the reader that waits for the pages reads them itself, and gets the error.
 fn read_ahead(file: &File, range: &Range<u64>) {
-    if let Err(error) = cache::read_ahead(file, range.start, range.end - range.start) {
+    if let Err(error) = calls::read_ahead(file, range) {
         tracing::debug!("{error}");
     }
 }
@@ -50,13 +50,13 @@ fn read_ahead(file: &File, range: &Range<u64>) {
 enum Backend {
     NotStarted,
     Ring(Arc<RingQueue>),
-    /// No io_uring: the pool of threads.
+    /// No io_uring: the workers.
     Threads,
 }
 
 /// The requests for the thread with the ring.
 struct RingQueue {
-    queues: Mutex<DeviceQueues<Request>>,
+    lanes: Mutex<Lanes<Request>>,
     /// Wakes the thread.
     wake: Arc<File>,
 }
@@ -64,7 +64,7 @@ struct RingQueue {
 /// The requests of this process.
 pub struct Requests {
     backend: Mutex<Backend>,
-    pool: Arc<Pool>,
+    workers: Arc<Workers<Job>>,
     devices: Mutex<Vec<Device>>,
 }
 
@@ -81,25 +81,23 @@ impl Device {
     fn look_up(number: DeviceNumber) -> Device {
         let is_rotating = block::disk_setting(number, "rotational").is_some_and(|setting| setting == "1");
         let turns = is_rotating.then(|| Arc::new(Turns::default()));
-        Device { number, cap_bytes: cache::read_ahead_cap_bytes(number), turns }
+        Device { number, cap_bytes: calls::cap_bytes(number), turns }
     }
-}
 
-/// The requests of this process, made again in a child of fork(2).
-pub fn global() -> Arc<Requests> {
-    static GLOBAL: PerProcess<Arc<Requests>> = PerProcess::new();
-    GLOBAL.get(|| Arc::new(Requests::new(Backend::NotStarted, Pool::global().clone()))).clone()
+    fn most_running(&self) -> usize {
+        if self.turns.is_some() { RUNNING_ROTATING } else { RUNNING }
+    }
 }
 
 impl Requests {
-    fn new(backend: Backend, pool: Arc<Pool>) -> Requests {
-        Requests { backend: Mutex::new(backend), pool, devices: Mutex::new(Vec::new()) }
+    /// The requests of this process, made again in a child of fork(2).
+    pub fn global() -> &'static Requests {
+        static GLOBAL: PerProcess<Requests> = PerProcess::new();
+        GLOBAL.get(|| Requests::new(Backend::NotStarted, Workers::global().clone()))
     }
 
-    /// Requests by threads only, as where io_uring is forbidden. For tests.
-    #[doc(hidden)]
-    pub fn without_io_uring() -> Arc<Requests> {
-        Arc::new(Requests::new(Backend::Threads, Arc::new(Pool::new())))
+    fn new(backend: Backend, workers: Arc<Workers<Job>>) -> Requests {
+        Requests { backend: Mutex::new(backend), workers, devices: Mutex::new(Vec::new()) }
     }
 
     /// Splits a range at the device's cap ([`Requests::cap_bytes`]) and queues it. `false`: the queue of the device is full, and nothing was
@@ -107,18 +105,18 @@ impl Requests {
     ///
     /// If no thread can be started, the caller's thread submits the requests.
     pub fn will_need(&self, file: &Arc<File>, device: DeviceNumber, range: Range<u64>) -> bool {
-        let Device { cap_bytes: cap, turns, .. } = self.device(device);
-        let is_rotating = turns.is_some();
-        let parts = range.end.saturating_sub(range.start).div_ceil(cap);
-        let starts = (0..parts).map(|part| range.start + part * cap);
-        let requests = starts.map(|start| Request { file: file.clone(), range: start..(start + cap).min(range.end) });
+        let known = self.device(device);
+        let (cap, most_running) = (known.cap_bytes, known.most_running());
+        let count = range.end.saturating_sub(range.start).div_ceil(cap) as usize;
+        let requests = pieces(&range, cap).map(|range| Request { file: file.clone(), range });
         match self.ring() {
-            Some(ring) => ring.push(device, is_rotating, requests, parts as usize),
+            Some(ring) => ring.push(device, most_running, requests, count),
             None => {
-                let has_room = self.pool.has_room(device, parts as usize);
+                let has_room = self.workers.has_room(device, count);
                 if has_room {
-                    requests.for_each(|request| {
-                        self.pool.run(device, is_rotating, Box::new(move || read_ahead(&request.file, &request.range)));
+                    requests.for_each(|Request { file, range }| {
+                        let job = Box::new(move || read_ahead(&file, &range));
+                        self.workers.run_or_perform(device, most_running, job);
                     });
                 }
                 has_room
@@ -128,23 +126,17 @@ impl Requests {
 
     /// Calls the kernel in the caller's thread, which waits while the queue of the device is full. For pages that it needs at once.
     pub fn need_now(&self, file: &File, device: DeviceNumber, range: &Range<u64>) {
-        let cap = self.cap_bytes(device);
-        let mut start = range.start;
-        while start < range.end {
-            let end = start.saturating_add(cap).min(range.end);
-            read_ahead(file, &(start..end));
-            start = end;
-        }
+        pieces(range, self.cap_bytes(device)).for_each(|piece| read_ahead(file, &piece));
     }
 
-    /// The longest range that the kernel reads ahead in one call on this device, bytes ([`cache::read_ahead_cap_bytes`]). Looked up once.
+    /// The longest range that the kernel reads ahead in one call on this device, bytes ([`calls::cap_bytes`]). Looked up once.
     pub fn cap_bytes(&self, device: DeviceNumber) -> u64 {
         self.device(device).cap_bytes
     }
 
     /// Waits for the reader's turn on a device that seeks; `None`: it does not. A reader that misses a page holds its turn until the page has come.
     /// `position`: where the page lies on the device.
-    pub(crate) fn turn(&self, device: DeviceNumber, position: impl FnOnce() -> u64) -> Option<Turn> {
+    pub fn turn(&self, device: DeviceNumber, position: impl FnOnce() -> u64) -> Option<Turn> {
         self.device(device).turns.as_ref().map(|turns| Turns::take(turns, position()))
     }
 
@@ -197,29 +189,29 @@ impl RingQueue {
         let refused = |error: &dyn std::fmt::Display| tracing::debug!("no io_uring for read-ahead: {error}");
         let ring = Ring::new(RING_DEPTH).inspect_err(|error| refused(error)).ok()?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC).inspect_err(|error| refused(error)).ok()?;
-        let queue = Arc::new(RingQueue { queues: Mutex::new(DeviceQueues::new()), wake: Arc::new(File::from(wake)) });
+        let queue = Arc::new(RingQueue { lanes: Mutex::default(), wake: Arc::new(File::from(wake)) });
         let served = queue.clone();
         background::spawn("ahead-requests", move || served.serve(ring)).inspect_err(|error| refused(error)).ok()?;
         Some(queue)
     }
 
-    fn lock(&self) -> MutexGuard<'_, DeviceQueues<Request>> {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Lanes<Request>> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn push(
         &self,
         device: DeviceNumber,
-        is_rotating: bool,
+        most_running: usize,
         requests: impl Iterator<Item = Request>,
         count: usize,
     ) -> bool {
-        let mut queues = self.lock();
-        let has_room = queues.has_room(device, count);
+        let mut lanes = self.lock();
+        let has_room = lanes.has_room(device, count);
         if has_room {
-            requests.for_each(|request| queues.push(device, is_rotating, request));
+            requests.for_each(|request| lanes.push(device, most_running, request));
         }
-        drop(queues);
+        drop(lanes);
         if has_room {
             // Its counter cannot overflow: the thread resets it.
             let _ = (&*self.wake).write_all(&1u64.to_ne_bytes());
@@ -259,12 +251,13 @@ impl RingQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stream::testing::{DirectoryFile, cold_file};
+    use ahead_sys::cache;
+    use ahead_tests::rig::cold::cold_file;
     use std::os::unix::fs::MetadataExt;
     use std::time::{Duration, Instant};
 
     fn check(requests: &Requests) {
-        let Some(DirectoryFile { file, .. }) = cold_file(8 << 20) else { return };
+        let Some(file) = cold_file(&[7; 8 << 20]) else { return };
         let file = Arc::new(file.reopen().unwrap());
         let device = DeviceNumber::from_stat(file.metadata().unwrap().dev());
         let ranges = [0..4096, 1 << 20..3 << 20, (8 << 20) - 4096..8 << 20];
@@ -282,19 +275,19 @@ mod tests {
 
     #[test]
     fn requested_ranges_become_resident() {
-        check(&global());
+        check(Requests::global());
     }
 
     #[test]
     fn requested_ranges_become_resident_without_io_uring() {
-        check(&Requests::without_io_uring());
+        check(&Requests::new(Backend::Threads, Workers::global().clone()));
     }
 
     #[test]
     fn need_now_requests_all_of_a_long_range() {
-        let Some(DirectoryFile { file, .. }) = cold_file(8 << 20) else { return };
+        let Some(file) = cold_file(&[7; 8 << 20]) else { return };
         let file = file.reopen().unwrap();
-        global().need_now(&file, DeviceNumber::from_stat(file.metadata().unwrap().dev()), &(0..8 << 20));
+        Requests::global().need_now(&file, DeviceNumber::from_stat(file.metadata().unwrap().dev()), &(0..8 << 20));
         assert_eq!(cache::resident_bytes(&file, 0, 8 << 20).unwrap(), 8 << 20);
     }
 }

@@ -46,7 +46,7 @@ struct Waiter {
 
 /// A reader's turn, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub struct Turn {
     turns: Arc<Turns>,
     /// Others had their turns at that time: the head has moved.
     pub has_waited: bool,

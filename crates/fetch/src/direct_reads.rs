@@ -1,13 +1,13 @@
 //! Direct reads in flight: in an io_uring of the reader, or in the threads of the process where io_uring is refused.
 
-use crate::stream::page_cache::retry;
-use crate::stream::pool::Pool;
+use crate::lanes::RUNNING;
+use crate::workers::Workers;
 use ahead_model::DeviceNumber;
+use ahead_sys::cache;
 use ahead_sys::direct::AlignedBuffer;
 use ahead_sys::ring::{Completion, Ring};
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -16,8 +16,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 /// more than 32.
 const RING_DEPTH: u32 = 32;
 
-/// Reads of one reader in flight in threads: as many as the pool runs for one device, twice.
-const THREAD_DEPTH: usize = 4;
+/// Reads of one reader in flight in threads: as many as run for one device, twice.
+const THREAD_DEPTH: usize = 2 * RUNNING;
 
 #[derive(Debug)]
 enum Executor {
@@ -28,7 +28,7 @@ enum Executor {
 
 /// The reads of one reader.
 #[derive(Debug)]
-pub(crate) struct DirectReads {
+pub struct DirectReads {
     device: DeviceNumber,
     executor: Executor,
     may_use_io_uring: bool,
@@ -37,6 +37,7 @@ pub(crate) struct DirectReads {
 }
 
 impl DirectReads {
+    /// No reads yet, of files of this device. A ring is set up at the first read.
     pub fn new(device: DeviceNumber, may_use_io_uring: bool) -> DirectReads {
         DirectReads { device, executor: Executor::NotStarted, may_use_io_uring, lost: Vec::new() }
     }
@@ -172,11 +173,11 @@ impl ThreadReads {
                 return;
             }
             let bytes = &mut buffer.bytes()[..length];
-            let result = retry(|| file.read_at(bytes, offset));
+            let result = cache::read_waiting(&file, bytes, offset);
             // An error: the reader is gone.
             let _ = sender.send(Completion { token, result, buffer: Some(buffer) });
         };
-        Pool::global().run(self.device, false, Box::new(read));
+        Workers::global().run_or_perform(self.device, RUNNING, Box::new(read));
     }
 
     fn completed(&mut self, waits: bool) -> Vec<Completion> {
