@@ -69,6 +69,38 @@ fn pure_crates_depend_only_on_pure_ones() {
     }
 }
 
+/// Regression: `profile` saved and loaded files.
+#[test]
+fn pure_crates_call_no_system() {
+    let system = [
+        "std::fs",
+        "std::process",
+        "std::thread",
+        "std::net",
+        "std::env",
+        "Instant::now",
+        "SystemTime::now",
+        "rustix",
+        "libc",
+    ];
+    for name in PURE {
+        let directory = root().join("crates").join(name);
+        let manifest = manifest(&directory);
+        let own = manifest.split("[dev-dependencies]").next().unwrap();
+        let found = system.iter().find(|word| own.contains(**word));
+        assert_eq!(found, None, "{name}");
+        let mut files = Vec::new();
+        sources(&directory.join("src"), &mut files);
+        for path in files.iter().filter(|path| !path.ends_with("tests.rs") && !path.ends_with("testing.rs")) {
+            let text = fs::read_to_string(path).unwrap();
+            let code = text.split("#[cfg(test)]\nmod tests").next().unwrap().lines();
+            let mut code = code.filter(|line| !line.trim_start().starts_with("//"));
+            let found = code.find(|line| system.iter().any(|word| line.contains(word)));
+            assert_eq!(found, None, "{}", path.display());
+        }
+    }
+}
+
 /// The layers of docs/architecture.md in their order, with the directories of their crates.
 fn layers() -> Vec<(String, Vec<String>)> {
     let text = fs::read_to_string(root().join("docs/architecture.md")).unwrap();

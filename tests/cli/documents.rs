@@ -52,7 +52,7 @@ fn every_key_of_sim_is_documented() {
     )
     .unwrap();
     fs::copy(root().join("lab/sim/traces/6.18-ext4-16k-all.trace"), home.path().join("T")).unwrap();
-    ahead_profile::save(&crate::sim::profile(), &home.path().join("P.ahead")).unwrap();
+    ahead_files::save(&crate::sim::profile(), &home.path().join("P.ahead")).unwrap();
     let run = "### ahead sim run --json";
     assert_documented(&[run], &printed(&["sim", "run", "S.toml"], home.path()));
     assert_documented(&[run, "### ahead sim sweep --json"], &printed(&["sim", "sweep", "S.toml"], home.path()));

@@ -27,7 +27,7 @@ pub(crate) fn used(path: &Path) -> File {
 pub(crate) fn save(files: Vec<File>, path: &Path) {
     let mut profile = Profile { files, ..Profile::default() };
     profile.recording.runs = 1;
-    ahead_profile::save(&profile, path).unwrap();
+    ahead_files::save(&profile, path).unwrap();
 }
 
 fn replay(files: Vec<File>) -> Value {

@@ -45,7 +45,7 @@ impl Store {
         let words = command.iter().map(|word| word.as_bytes().to_vec()).collect();
         let directory = self.directory.as_os_str().as_encoded_bytes().to_vec();
         let recording = Recording { command: words, directory, runs: 1, ..Recording::default() };
-        ahead_profile::save(&Profile { recording, ..Profile::default() }, &path).unwrap();
+        ahead_files::save(&Profile { recording, ..Profile::default() }, &path).unwrap();
         path
     }
 
@@ -153,9 +153,9 @@ fn a_profile_is_found_by_the_file_of_a_link_elsewhere() {
     let (file, link) = (store.directory.join("program-1.2"), store.home.path().join("current"));
     fs::copy("/bin/true", &file).unwrap();
     let place = store.save(&["current", "a"]);
-    let mut profile = ahead_profile::load(&place).unwrap();
+    let mut profile = ahead_files::load(&place).unwrap();
     profile.recording.command[0] = link.as_os_str().as_encoded_bytes().to_vec();
-    ahead_profile::save(&profile, &place).unwrap();
+    ahead_files::save(&profile, &place).unwrap();
     let found = |leads_to: &std::path::Path| {
         let _ = fs::remove_file(&link);
         std::os::unix::fs::symlink(leads_to, &link).unwrap();
@@ -221,7 +221,7 @@ impl Store {
     fn save_with_files(&self, command: &[&str], files: &[&Path], recording: Recording) -> PathBuf {
         let path = self.save(command);
         let files = files.iter().map(|file| crate::fetch::used(file)).collect();
-        ahead_profile::save(&Profile { recording, files, ..Profile::default() }, &path).unwrap();
+        ahead_files::save(&Profile { recording, files, ..Profile::default() }, &path).unwrap();
         path
     }
 }

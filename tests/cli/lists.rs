@@ -88,7 +88,7 @@ fn fix_keeps_mode_owner_and_link_of_the_profile() {
     let after = fs::metadata(&profile).unwrap();
     assert!(link.is_symlink() && after.ino() != before.ino());
     assert_eq!((after.uid(), after.gid(), after.permissions().mode() & 0o777), (owner.0, owner.1, 0o600));
-    assert_eq!(ahead_profile::load(&profile).unwrap().files.len(), 2);
+    assert_eq!(ahead_files::load(&profile).unwrap().files.len(), 2);
     let left = fs::read_dir(&home).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
     assert!(!left.iter().any(|name| name.as_bytes().ends_with(b".tmp")), "{left:?}");
 }
@@ -180,12 +180,12 @@ fn file_that_is_named_like_a_range_survives_import_export_and_replay() {
     import(&list, &profile, &["-0"]).success().says("6 files, 768.0 KiB");
     assert_eq!(fetched(&account(&["-0"], found)), 6 * SIZE as u64);
     // A part of `plain`, whose range is the name of a file that the profile does not list.
-    let mut parts = ahead_profile::load(&profile).unwrap();
+    let mut parts = ahead_files::load(&profile).unwrap();
     parts.files[0].extents[0].length_bytes = 64 << 10;
     parts.files[0].extents.truncate(1);
     parts.files[0].content = None;
     write(&directory.join("plain:0-65536"));
-    ahead_profile::save(&parts, &profile).unwrap();
+    ahead_files::save(&parts, &profile).unwrap();
     ahead(["export", "-0", "-o"]).arg(&list).arg(&profile).ok();
     import(&list, &again, &["-0"]).success().says("6 files, 704.0 KiB");
     assert_eq!(files_of(&again), files_of(&profile));
@@ -268,7 +268,7 @@ fn exported_list_prefetches_what_the_profile_lists() {
 }
 
 fn files_of(profile: &Path) -> Vec<(String, u64)> {
-    let profile = ahead_profile::load(profile).unwrap();
+    let profile = ahead_files::load(profile).unwrap();
     let row = |file: &File| (String::from_utf8_lossy(&file.path).into_owned(), file.used_bytes());
     profile.files.iter().map(row).collect()
 }
@@ -314,7 +314,7 @@ fn template_names_the_files_that_match_now() {
     done.says("no file matches the pattern of line 4");
     let expected = [("/lib/a.so", 64 << 10), ("/lib/b.so", 64 << 10), ("/lib/deep/d.so", SIZE as u64)];
     assert_eq!(files_of(&profile), expected.map(|(path, bytes)| (path.to_owned(), bytes)));
-    assert_eq!(ahead_profile::load(&profile).unwrap().recording.root, home.as_os_str().as_bytes());
+    assert_eq!(ahead_files::load(&profile).unwrap().recording.root, home.as_os_str().as_bytes());
     fs::write(&template, "/lib/[a\n").unwrap();
     let done = import(&template, &profile, &["--format", "template"]).code(1);
     done.says("line 1: a bracket without its closing one");
@@ -384,7 +384,7 @@ fn profile_says_what_its_paths_are_relative_to() {
     whole.recording.runs = 1;
     let (relative, outside) = ahead_profile::relative_to(whole, image.as_os_str().as_bytes());
     assert_eq!(outside.files, 1);
-    ahead_profile::save(&relative, &profile).unwrap();
+    ahead_files::save(&relative, &profile).unwrap();
     let shown = ahead(["show", "--json"]).arg(&profile).done();
     let shown: Value = shown.json();
     documents::assert_documented(&["### ahead show --json"], &shown);

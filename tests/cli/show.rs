@@ -102,7 +102,7 @@ impl Sample {
         };
         change(&mut profile);
         let path = home.join("p.ahead");
-        ahead_profile::save(&profile, &path).unwrap();
+        ahead_files::save(&profile, &path).unwrap();
         Sample { directory, profile: path }
     }
 }

@@ -99,7 +99,7 @@ fn a_profile_is_a_workload() {
     let (home, path) = scenario(text);
     let profile = profile();
     let place = home.path().join("program.ahead");
-    ahead_profile::save(&profile, &place).unwrap();
+    ahead_files::save(&profile, &place).unwrap();
     let whole = json(&["sim", "run", path.to_str().unwrap(), "--json"]);
     for row in whole["policies"].as_array().unwrap() {
         assert_eq!((&row["used_bytes"], &row["user_s"]), (&(128 << 10).into(), &0.002.into()), "{row}");
@@ -142,7 +142,7 @@ fn profile_is_replayed_on_any_disk() {
         ahead_profile::File { path: b"/x".to_vec(), size_bytes: 2 << 20, extents, ..ahead_profile::File::default() };
     let mut profile = ahead_profile::Profile { files: vec![file], ..ahead_profile::Profile::default() };
     profile.recording.runs = 1;
-    ahead_profile::save(&profile, &place).unwrap();
+    ahead_files::save(&profile, &place).unwrap();
     let place = place.to_str().unwrap();
     let replay = |more: &[&str]| json(&[&["sim", "replay", place, "--json"], more].concat());
     let cloud = replay(&["--disk", "cloud"]);
@@ -335,7 +335,7 @@ fn the_guides_commands_work() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap();
     let (home, path) = scenario(SCENARIO);
     fs::rename(path, home.path().join("S.toml")).unwrap();
-    ahead_profile::save(&profile(), &home.path().join("P.ahead")).unwrap();
+    ahead_files::save(&profile(), &home.path().join("P.ahead")).unwrap();
     fs::copy(root.join("lab/sim/traces/6.18-ext4-16k-all.trace"), home.path().join("T")).unwrap();
     std::os::unix::fs::symlink(root.join("bench"), home.path().join("bench")).unwrap();
     let guide = fs::read_to_string(root.join("docs/guide/sim.md")).unwrap();

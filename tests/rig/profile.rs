@@ -50,7 +50,7 @@ pub fn of_files(files: Vec<File>) -> Profile {
 pub fn save(profile: &Profile, path: &Path) {
     let mut profile = profile.clone();
     profile.recording.runs = profile.recording.runs.max(1);
-    ahead_profile::save(&profile, path).unwrap();
+    ahead_files::save(&profile, path).unwrap();
 }
 
 /// A file with this profile.

@@ -219,7 +219,7 @@ fn files_become_contiguous_in_order_of_use_and_undo_is_exact() {
     assert_eq!(times(), times_before);
     let directory = fs::metadata(directory_of(&disk)).unwrap();
     assert_eq!((directory.mode() & 0o7777, directory.uid()), (0o700, 0));
-    for file in ahead_profile::load(&disk.profile()).unwrap().files {
+    for file in ahead_files::load(&disk.profile()).unwrap().files {
         let now = places(Path::new(OsStr::from_bytes(&file.path)));
         assert_eq!(file.extents[0].physical_bytes, Some(now[0].1));
     }
@@ -418,7 +418,7 @@ fn signal_ends_between_exchanges_and_the_profile_has_the_places() {
         let report = output.code(130).json();
         assert_eq!((&report["file_systems"][0]["state"], &report["stopped_by"]), (&"interrupted".into(), &2.into()));
     }
-    for file in ahead_profile::load(&disk.profile()).unwrap().files {
+    for file in ahead_files::load(&disk.profile()).unwrap().files {
         let now = places(Path::new(OsStr::from_bytes(&file.path)));
         assert_eq!(file.extents[0].physical_bytes, Some(now[0].1));
     }

@@ -33,8 +33,9 @@ pub mod stopping;
 pub mod store;
 pub mod until;
 
+pub use ahead_files::load;
 pub use ahead_process::{Command, Signals};
-pub use ahead_profile::{Profile, load};
+pub use ahead_profile::Profile;
 pub use ahead_read::advise::{Advised, Behaviour, Counters as AdvisedCounters, advise, advise_raw};
 pub use ahead_read::prefetcher::{Counters as PrefetcherCounters, Item, Prefetcher, PrefetcherOptions, Window};
 pub use ahead_read::stream::{Block, Blocks, Budget, Counters as ReaderCounters, Pattern, Reader, ReaderOptions};

@@ -11,7 +11,7 @@ pub mod pages;
 pub mod system;
 
 use crate::{Error, Result};
-use ahead_profile::Replacement;
+use ahead_files::Replacement;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat, stat, statat};
 use rustix::io::Errno;
 use std::ffi::OsString;

@@ -84,7 +84,7 @@ fn other_names(argv: &[OsString], user: Option<&User>) -> Vec<OsString> {
     // The path by which the profile of that name was recorded in this directory.
     let recorded = |name: &OsString| {
         let place = candidates(&renamed(argv, name), user).into_iter().find(|place| is_taken(place))?;
-        let program = ahead_profile::load(&place).ok()?.recording.command.into_iter().next()?;
+        let program = ahead_files::load(&place).ok()?.recording.command.into_iter().next()?;
         // Without a slash it is in PATH.
         program.contains(&b'/').then(|| PathBuf::from(OsString::from_vec(program)))
     };
@@ -165,7 +165,7 @@ impl Stored {
         let stem = path.file_stem().unwrap_or_default().as_bytes();
         let is_any = stem.len() > HASH_DIGITS && stem[..stem.len() - HASH_DIGITS].ends_with(ANY.as_bytes());
         let arguments = if is_any { Arguments::Any } else { Arguments::Same };
-        Stored { arguments, profile: ahead_profile::load(&path), path }
+        Stored { arguments, profile: ahead_files::load(&path), path }
     }
 }
 

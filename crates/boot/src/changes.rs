@@ -97,7 +97,7 @@ fn fit_profile(here: &BootStore, root: &Root, notify: Notify<'_>) -> Result<Chan
     if store.repair()? {
         notify(&format!("{}: damaged; made again from the recordings", path.display()));
     }
-    let mut profile = if path.exists() { ahead_profile::load(&path)? } else { Profile::default() };
+    let mut profile = if path.exists() { ahead_files::load(&path)? } else { Profile::default() };
     let known = store.state().known_packages;
     let until = Instant::now() + CHECK_TIME;
     let mut reader = ContentReader::new(root, CHECK_BYTES, CHECK_TIME);
@@ -109,7 +109,7 @@ fn fit_profile(here: &BootStore, root: &Root, notify: Notify<'_>) -> Result<Chan
     if is_changed || changes.packages > 0 && !profile.files.is_empty() {
         reader.add_checks(&mut profile);
         ahead_profile::fit(&mut profile);
-        ahead_profile::save(&profile, &path)?;
+        ahead_files::save(&profile, &path)?;
     }
     if is_changed {
         store.change_recordings(|recording| apply(recording, &replaced))?;
@@ -249,7 +249,7 @@ mod tests {
         /// As after a transaction. The profile afterwards, too: path, used pieces, and whether a replay would read it.
         fn change(&self) -> (Changes, Vec<(String, u64, bool)>) {
             let changes = fit_profile(&self.store, &Root::default(), &|message| panic!("{message}")).unwrap();
-            let profile = ahead_profile::load(&self.store.profile_path()).unwrap();
+            let profile = ahead_files::load(&self.store.profile_path()).unwrap();
             let row = |file: &File| {
                 let name = Path::new(std::ffi::OsStr::from_bytes(&file.path)).file_name().unwrap();
                 let now = self.entry(name.to_str().unwrap());
@@ -280,7 +280,7 @@ mod tests {
                     profiles of packages: 0 added";
         assert_eq!(changes.to_string(), text);
         // The recordings have the same: the next merge counts them.
-        let recording = ahead_profile::load(&machine.store.directory().join("boot-1.ahead")).unwrap();
+        let recording = ahead_files::load(&machine.store.directory().join("boot-1.ahead")).unwrap();
         let kept = recording.files.iter().find(|file| file.path.ends_with(b"/a")).unwrap();
         assert_eq!(kept.mtime_ns, machine.entry("a").mtime_ns);
         // Nothing more to do, and the content of the new files is known.
@@ -320,7 +320,7 @@ mod tests {
         fs::remove_dir_all(machine.store.directory()).unwrap();
         machine.store.make().unwrap();
         let changes = fit_profile(&machine.store, &Root::at(&root).unwrap(), &|message| panic!("{message}")).unwrap();
-        let profile = ahead_profile::load(&machine.store.profile_path()).unwrap();
+        let profile = ahead_files::load(&machine.store.profile_path()).unwrap();
         assert_eq!((changes.packages, profile.files[0].used_bytes(), profile.recording.runs), (1, 5000, 1));
     }
 

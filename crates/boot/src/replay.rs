@@ -110,7 +110,7 @@ fn save_packages_profile(notify: Notify<'_>) -> Result<bool> {
     }
     home::make_directory("replay the profiles of packages", Path::new(home::HOME))?;
     ahead_profile::fit(&mut profile);
-    ahead_profile::save(&profile, Path::new(PACKAGES))?;
+    ahead_files::save(&profile, Path::new(PACKAGES))?;
     Ok(true)
 }
 

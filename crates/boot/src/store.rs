@@ -182,7 +182,7 @@ impl BootStore {
         let recorded = store.load(&store.recordings());
         let files = recorded.iter().flat_map(|recording| &recording.files);
         let recorded: std::collections::HashSet<&PathBytes> = files.map(|file| &file.path).collect();
-        let mut profile = ahead_profile::load(&path).ok()?;
+        let mut profile = ahead_files::load(&path).ok()?;
         profile.files.retain(|file| recorded.contains(&file.path));
         Some(profile)
     }
@@ -211,7 +211,7 @@ impl BootStore {
         self.make()?;
         let before = self.recordings();
         let number = before.last().map_or(1, |last| last.saturating_add(1));
-        ahead_profile::save(&profile, &self.path_of(number))?;
+        ahead_files::save(&profile, &self.path_of(number))?;
         let kept_before = if alone { 0 } else { KEPT_BOOTS - 1 };
         let (old, kept) = before.split_at(before.len().saturating_sub(kept_before));
         // A damaged recording (a power cut) is left out, and removed in its turn.
@@ -226,7 +226,7 @@ impl BootStore {
     }
 
     fn load(&self, numbers: &[u64]) -> Vec<Profile> {
-        let load = |number: &u64| ahead_profile::load(&self.path_of(*number));
+        let load = |number: &u64| ahead_files::load(&self.path_of(*number));
         let loaded = numbers.iter().map(load);
         loaded.filter_map(|loaded| loaded.inspect_err(|error| tracing::warn!("skipped: {error}")).ok()).collect()
     }
@@ -235,7 +235,7 @@ impl BootStore {
         let mut merged = merge(recordings);
         // The boot is over, and its pages are still resident.
         ContentReader::new(&Root::default(), CHECK_BYTES, CHECK_TIME).add_checks(&mut merged);
-        Ok(ahead_profile::save(&merged, &self.profile_path())?)
+        Ok(ahead_files::save(&merged, &self.profile_path())?)
     }
 
     /// Makes the merged profile again from the recordings if it is damaged. Returns whether it was.
@@ -243,7 +243,7 @@ impl BootStore {
     /// # Errors
     /// It cannot be written.
     pub(super) fn repair(&self) -> Result<bool> {
-        let damaged = matches!(ahead_profile::load(&self.profile_path()), Err(LoadError::Decode { .. }));
+        let damaged = matches!(ahead_files::load(&self.profile_path()), Err(LoadError::Decode { .. }));
         let recordings = if damaged { self.load(&self.recordings()) } else { Vec::new() };
         if recordings.is_empty() {
             return Ok(false);
@@ -259,9 +259,9 @@ impl BootStore {
     pub(super) fn change_recordings(&self, mut change: impl FnMut(&mut Profile) -> bool) -> Result<()> {
         for number in self.recordings() {
             let path = self.path_of(number);
-            let Ok(mut profile) = ahead_profile::load(&path) else { continue };
+            let Ok(mut profile) = ahead_files::load(&path) else { continue };
             if change(&mut profile) {
-                ahead_profile::save(&profile, &path)?;
+                ahead_files::save(&profile, &path)?;
             }
         }
         Ok(())
@@ -377,7 +377,7 @@ mod tests {
             store.add(recording(&[0, 10 + 2 * boot], 1000 - boot), false).unwrap();
         }
         assert_eq!(store.recordings(), [4, 5, 6, 7, 8]);
-        let merged = ahead_profile::load(&store.profile_path()).unwrap();
+        let merged = ahead_files::load(&store.profile_path()).unwrap();
         let support: Vec<(u64, u32)> =
             merged.files[0].extents.iter().map(|extent| (extent.offset_bytes / 4096, extent.runs)).collect();
         assert_eq!((merged.recording.runs, merged.recording.created_unix_s), (5, 993));
@@ -396,7 +396,7 @@ mod tests {
         assert_eq!(store.state(), State::default());
         fs::write(store.path_of(1), "half of a file").unwrap();
         store.add(recording(&[1], 0), false).unwrap();
-        assert_eq!(ahead_profile::load(&store.profile_path()).unwrap().recording.runs, 1);
+        assert_eq!(ahead_files::load(&store.profile_path()).unwrap().recording.runs, 1);
         assert_eq!(store.recordings(), [1, 2]);
     }
 
@@ -433,7 +433,7 @@ mod tests {
             store.add(profile, false).unwrap();
         }
         assert_eq!(store.recordings(), [1, 2, 3, 4]);
-        let merged = ahead_profile::load(&store.profile_path()).unwrap();
+        let merged = ahead_files::load(&store.profile_path()).unwrap();
         assert_eq!((merged.files[0].mtime_ns, merged.recording.created_unix_s, merged.recording.runs), (3, 500, 4));
     }
 
@@ -518,10 +518,10 @@ mod tests {
         let store = BootStore::below(home.path(), &root_name(), "6.1");
         assert!(store.replayed().is_none());
         store.add(recording(&[0, 3], 5), false).unwrap();
-        let mut profile = ahead_profile::load(&store.profile_path()).unwrap();
+        let mut profile = ahead_files::load(&store.profile_path()).unwrap();
         let named = File { path: b"/only/named".to_vec(), ..profile.files[0].clone() };
         profile.files.push(named);
-        ahead_profile::save(&profile, &store.profile_path()).unwrap();
+        ahead_files::save(&profile, &store.profile_path()).unwrap();
         let replayed = store.replayed().unwrap();
         assert_eq!(replayed.files.iter().map(|file| &file.path[..]).collect::<Vec<_>>(), [b"/bin/x"]);
     }
@@ -560,6 +560,6 @@ mod tests {
             }
         });
         assert_eq!(store.recordings(), [1, 2, 3, 4]);
-        assert_eq!(ahead_profile::load(&store.profile_path()).unwrap().recording.runs, 4);
+        assert_eq!(ahead_files::load(&store.profile_path()).unwrap().recording.runs, 4);
     }
 }

@@ -1,8 +1,9 @@
 //! `ahead check`: whether the files of a profile are there as recorded, and a profile without those that are not.
 
 use crate::root::RootArgument;
+use ahead_files::Place;
 use ahead_lists::{Checked, Finding, Fixed, Problem};
-use ahead_profile::{Place, Profile};
+use ahead_profile::Profile;
 use ahead_report::json::add_path;
 use ahead_report::number;
 use ahead_report::progress::Progress;
@@ -51,7 +52,7 @@ impl Check {
         let place = self.fix.then(|| Place::open(&path)).transpose()?;
         let (profile, access) = match &place {
             Some(place) => place.load().map(|(profile, access)| (profile, Some(access)))?,
-            None => (ahead_profile::load(&self.profile)?, None),
+            None => (ahead_files::load(&self.profile)?, None),
         };
         let total = profile.files.len();
         let progress = Progress::new(total as u64);

@@ -142,8 +142,8 @@ impl Compare {
     /// Reads the profile with the rights of the user as whom the program runs: `ahead run` will have no others.
     fn load(&self, path: &Path, user: Option<&User>) -> anyhow::Result<Profile> {
         let loaded = match user {
-            Some(user) => user.with_file_rights(|| ahead_profile::load(path))?,
-            None => ahead_profile::load(path),
+            Some(user) => user.with_file_rights(|| ahead_files::load(path))?,
+            None => ahead_files::load(path),
         };
         let error = match loaded {
             Ok(profile) => return Ok(profile),

@@ -52,7 +52,7 @@ enum Format {
 impl Export {
     /// Runs it.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let profile = self.relative(ahead_profile::load(&self.profile)?)?;
+        let profile = self.relative(ahead_files::load(&self.profile)?)?;
         let list = match self.format {
             Format::List => ahead_lists::write(&profile, self.null, |path| self.exists(&profile, path))?,
             Format::ReadaheadList => ahead_lists::write_paths(&profile, self.null)?,

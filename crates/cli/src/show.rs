@@ -102,7 +102,7 @@ impl Show {
             let missing = MissingProfile { command: &self.command, file: None, until: None };
             bail!("{}{}", missing.message(), list::hint(&self.command));
         }
-        let (profile, root) = (ahead_profile::load(&file)?, self.root.open()?);
+        let (profile, root) = (ahead_files::load(&file)?, self.root.open()?);
         let states: Vec<State> = profile.files.iter().map(|file| state(file, &root)).collect();
         let shown = Shown { profile: &profile, states: &states };
         // A closed pipe must not prevent the page.

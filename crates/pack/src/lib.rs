@@ -31,8 +31,9 @@ pub use report::{FileSystemReport, RefusedFile, Report, State};
 
 use ahead::device_store::Descriptions;
 use ahead::{Error, Result, Signals};
+use ahead_files::Place;
 use ahead_plan::relocation::{Direction, Layout, Record};
-use ahead_profile::{Place, Profile};
+use ahead_profile::Profile;
 use ahead_sys::root::Root;
 use ahead_sys::{machine, mounts};
 use directory::{Kept, PackDirectory, Pending};

@@ -33,7 +33,7 @@ impl UserWorkload {
     fn read(path: &Path) -> anyhow::Result<UserWorkload> {
         // The reader of profiles refuses every other file, with the reason.
         if recordings::kind_of(path)? != Some(RecordingKind::Trace) {
-            return Ok(UserWorkload::Profile(Box::new(ahead_profile::load(path)?)));
+            return Ok(UserWorkload::Profile(Box::new(ahead_files::load(path)?)));
         }
         let trace = recordings::Files.load(RecordingKind::Trace, path);
         Ok(UserWorkload::Trace(trace.map_err(|why| anyhow::anyhow!("{}: {why}", path.display()))?))

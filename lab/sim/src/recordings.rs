@@ -24,7 +24,7 @@ impl Recordings for Files {
     fn load(&self, kind: RecordingKind, path: &Path) -> Result<Recording, String> {
         match kind {
             RecordingKind::Profile => {
-                let profile = ahead_profile::load(path).map_err(|error| reason(error).replace('\n', " "))?;
+                let profile = ahead_files::load(path).map_err(|error| reason(error).replace('\n', " "))?;
                 Ok(of_profile(&profile))
             }
             RecordingKind::Trace => trace::load(path),

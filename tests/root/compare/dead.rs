@@ -15,9 +15,9 @@ fn is_opening(pid: u32) -> bool {
 #[test]
 fn a_comparison_on_a_silent_file_system_can_be_interrupted() {
     let Some(small) = Small::new() else { return };
-    let mut profile = ahead_profile::load(&small.path("p.ahead")).unwrap();
+    let mut profile = ahead_files::load(&small.path("p.ahead")).unwrap();
     profile.files[0].path = small.path("dead/file").into_os_string().into_vec();
-    ahead_profile::save(&profile, &small.path("p.ahead")).unwrap();
+    ahead_files::save(&profile, &small.path("p.ahead")).unwrap();
     let Some(_dead) = SilentMount::not_read(small.path("dead")) else { return };
     let mut comparing = small.compare(&[], "true").start();
     // Several samples in a row: the program opens other files, too.

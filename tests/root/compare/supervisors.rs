@@ -24,7 +24,7 @@ fn is_prefetched(name: &str, program: impl Fn(&Disk) -> Vec<String>) {
         let Some(disk) = Disk::new(name) else { return };
         let program = program(&disk);
         disk.record(&program);
-        let used = ahead_profile::load(&disk.profile()).unwrap();
+        let used = ahead_files::load(&disk.profile()).unwrap();
         let recorded = used.files.iter().filter(|file| is_read(&disk, &file.path)).count();
         assert_eq!(recorded, 40, "not all was recorded");
         let account = account(&disk, &program);

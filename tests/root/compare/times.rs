@@ -10,7 +10,7 @@ fn is_taken_for_rotating(disk: &Disk, program: &[String]) -> Option<bool> {
     // With read-ahead, times of use do not show the disk: they are measured after the run.
     let record = ahead(["record", "--cold", "--no-precise", "--runs", "1", "-o"]).arg(disk.profile());
     record.arg("--").args(program).ok();
-    let profile = ahead_profile::load(&disk.profile()).unwrap();
+    let profile = ahead_files::load(&disk.profile()).unwrap();
     let last = program.last().unwrap().as_bytes();
     let device = profile.files.iter().find(|file| file.path == last).unwrap().device;
     let times = profile.recording.devices.iter().find(|times| times.device == device).expect("times of the disk");

@@ -192,12 +192,12 @@ fn boot_is_refused() {
     let Some(disk) = Disk::new(128, &[], "") else { return };
     let files = disk.scattered(10, 50_000);
     disk.save_whole(&files);
-    let mut profile = ahead_profile::load(&disk.profile()).unwrap();
+    let mut profile = ahead_files::load(&disk.profile()).unwrap();
     for file in &mut profile.files {
         let name = Path::new(std::ffi::OsStr::from_bytes(&file.path)).file_name().unwrap().to_owned();
         file.path = Path::new("/boot").join(name).as_os_str().as_bytes().to_vec();
     }
-    ahead_profile::save(&profile, &disk.profile()).unwrap();
+    ahead_files::save(&profile, &disk.profile()).unwrap();
     if !Path::new("/boot").is_dir() || !run("unshare", &["--mount", "true"]) {
         return eprintln!("skipped: no /boot, or no mount namespaces");
     }

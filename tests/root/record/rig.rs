@@ -108,7 +108,7 @@ impl Home {
     }
 
     pub fn load(&self) -> Profile {
-        ahead_profile::load(&self.profile()).unwrap()
+        ahead_files::load(&self.profile()).unwrap()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::error::IoContext;
 use crate::{Error, Result};
-use ahead_profile::Replacement;
+use ahead_files::Replacement;
 use ahead_sys::directory::Directory;
 use ahead_sys::root::Root;
 use rustix::fs::Mode;

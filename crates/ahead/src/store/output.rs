@@ -13,7 +13,8 @@
 use super::{Arguments, home, new_profile_path_for};
 use crate::error::{Context, IoContext};
 use crate::{Error, Result};
-use ahead_profile::{Access, Place, Profile, SaveError};
+use ahead_files::{Access, Place};
+use ahead_profile::{Profile, SaveError};
 use ahead_sys::trusted::directory_by_links_of_root;
 use ahead_sys::user::User;
 use std::ffi::OsString;
@@ -76,8 +77,8 @@ impl ProfileOutput<'_> {
             return None;
         }
         match self.user {
-            Some(user) => user.with_file_rights(|| ahead_profile::load(&self.path)).ok()?.ok(),
-            None => ahead_profile::load(&self.path).ok(),
+            Some(user) => user.with_file_rights(|| ahead_files::load(&self.path)).ok()?.ok(),
+            None => ahead_files::load(&self.path).ok(),
         }
     }
 

@@ -1,8 +1,7 @@
-//! The profile crate from outside: codec, files, merging.
+//! The profile crate from outside: codec, merging.
 
 mod codec;
 mod corpus;
 mod exercise;
-mod file;
 mod merge;
 mod strategies;

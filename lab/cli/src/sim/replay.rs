@@ -55,7 +55,7 @@ impl Replay {
         if ahead_sim::recordings::kind_of(&self.profile).with_context(shown)? == Some(RecordingKind::Trace) {
             bail!("{}: a trace, not a profile: name a file that `ahead record` wrote", shown());
         }
-        let profile = ahead_profile::load(&self.profile)?;
+        let profile = ahead_files::load(&self.profile)?;
         let given = self.device.as_deref().map(Descriptions::given).transpose().map_err(anyhow::Error::msg)?;
         let settings = ReplaySettings {
             capacity_bytes: self.size,

@@ -1,6 +1,7 @@
 //! Saving and loading, with every kind of file at the path.
 
-use ahead_profile::{Access, LoadError, MAX_FILE_BYTES, Place, Profile, Recording, SaveError, load, save};
+use ahead_files::{Access, Place, load, save};
+use ahead_profile::{LoadError, MAX_FILE_BYTES, Profile, Recording, SaveError};
 use std::ffi::OsString;
 use std::fs;
 use std::os::fd::AsRawFd;
@@ -177,7 +178,7 @@ fn full_disk_leaves_the_old_profile_and_no_other_file() {
         eprintln!("skipped: no user and mount namespaces for unprivileged users here");
         return;
     }
-    let test = "exec \"$TEST\" --exact file::full_disk_leaves_the_old_profile_and_no_other_file";
+    let test = "exec \"$TEST\" --exact full_disk_leaves_the_old_profile_and_no_other_file";
     let output = run(&format!("{mount}; {test}")).unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"));

@@ -11,10 +11,8 @@
 //! Links to devices and directories are not replaced, nor are devices and directories. A caller that saves after some work
 //! opens the directory before it ([`Place`]): a program may replace the directory by a link in the meantime.
 
-use crate::error::{LoadError, SaveError};
-use crate::layout::MAX_FILE_BYTES;
-use crate::model::Profile;
 use crate::replacement::Replacement;
+use ahead_profile::{DecodeError, LoadError, MAX_FILE_BYTES, Profile, SaveError, decode_shared, encode};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::fs::{fchmod, fstat, open, openat, openat2, stat, statat};
 use rustix::io::Errno;
@@ -83,7 +81,7 @@ impl Place {
     ///
     /// Errors: also if the path leads to another directory now.
     pub fn save(&self, profile: &Profile, access: Option<Access>) -> Result<(), SaveError> {
-        let bytes = crate::encode(profile)?;
+        let bytes = encode(profile)?;
         let fail = |step| failure(&self.path, step);
         if !self.is_at_its_path() {
             return Err(SaveError::Moved { path: self.path.clone() });
@@ -110,7 +108,7 @@ impl Place {
         regular(&self.path, &statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW).map_err(fail)?)?;
         let opened = openat(&self.directory, &self.name, READING | OFlags::NOFOLLOW, Mode::empty());
         let (bytes, stat) = read_open(opened.map_err(fail)?.into(), &self.path)?;
-        let profile = crate::decode::decode_shared(&bytes.into());
+        let profile = decode_shared(&bytes.into());
         let profile = profile.map_err(|source| LoadError::Decode { path: self.path.clone(), source })?;
         Ok((profile, Access { owner: (stat.st_uid, stat.st_gid), mode: Some(stat.st_mode) }))
     }
@@ -181,7 +179,7 @@ fn sync_directory(directory: &OwnedFd) -> io::Result<()> {
 /// Errors: every [`LoadError`]; a FIFO, device or directory is refused without being opened.
 pub fn load(path: &Path) -> Result<Profile, LoadError> {
     let bytes = read(path)?;
-    crate::decode::decode_shared(&bytes.into()).map_err(|source| LoadError::Decode { path: path.into(), source })
+    decode_shared(&bytes.into()).map_err(|source| LoadError::Decode { path: path.into(), source })
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, LoadError> {
@@ -200,7 +198,7 @@ fn read_open(file: File, path: &Path) -> Result<(Vec<u8>, Stat), LoadError> {
     let size_bytes = now.st_size as u64;
     // A file that is too large is not read, and one that grows is read only up to the limit; decode reports it.
     if size_bytes > MAX_FILE_BYTES {
-        let source = crate::DecodeError::TooLarge { bytes: size_bytes, limit: MAX_FILE_BYTES };
+        let source = DecodeError::TooLarge { bytes: size_bytes, limit: MAX_FILE_BYTES };
         return Err(LoadError::Decode { path: path.into(), source });
     }
     let mut bytes = Vec::with_capacity(size_bytes as usize);

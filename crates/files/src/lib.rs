@@ -1,0 +1,14 @@
+//! Files that are written in one step, and profiles in files.
+//!
+//! ```text
+//!     Profile ──encode──▶ bytes ──save──▶ Replacement ──rename──▶ NAME.ahead ──load──▶ bytes ──decode──▶ Profile
+//! ```
+//!
+//! Contents come in, files with their names go out, and back. This crate must never leave a file that is half written under its name, write
+//! through a link of another user, or open a FIFO or a device.
+
+mod profile;
+mod replacement;
+
+pub use profile::{Access, Place, load, save};
+pub use replacement::Replacement;
