@@ -23,22 +23,23 @@ struct Stream {
 
 /// One reader with equal steps.
 fn alone() -> impl Strategy<Value = Stream> {
-    (0..5usize, 1..24u64, 3..200i64, 8..12u64, 1u64 << 20..1 << 39).prop_map(|(kind, length, gap, count, first)| {
-        let along = length as i64;
-        let (truth, step) = [
-            (Class::Sequential, along),
-            (Class::Backward, -along),
-            (Class::Stride, along + gap),
-            (Class::Stride, -along - gap),
-            (Class::OnceOnly, along),
-        ][kind];
-        let is_once = truth == Class::OnceOnly;
-        let (first, length, count) = if is_once { (0, along.min(16) as u64, count) } else { (first, length, count) };
-        let step = if is_once { length as i64 } else { step };
-        let steps = Steps { step, ..Steps::begin(first, length) };
-        let pages = (0..count).filter_map(|number| steps.nth(number)).collect();
-        Stream { truth, step, pages, length, file_pages: if is_once { count * length } else { FILE_PAGES }, readers: 1 }
-    })
+    let truths = [Class::Sequential, Class::Backward, Class::Stride, Class::OnceOnly].to_vec();
+    let place = (1..17u64, 8..12u64, 1u64 << 20..1 << 39);
+    (prop::sample::select(truths), 3..200i64, any::<bool>(), place).prop_map(
+        |(truth, gap, down, (length, count, at))| {
+            let along = length as i64;
+            let step = match truth {
+                Class::Backward => -along,
+                Class::Stride if down => -along - gap,
+                Class::Stride => along + gap,
+                _ => along,
+            };
+            let (first, file_pages) = if truth == Class::OnceOnly { (0, count * length) } else { (at, FILE_PAGES) };
+            let steps = Steps { step, ..Steps::begin(first, length) };
+            let pages = (0..count).filter_map(|number| steps.nth(number)).collect();
+            Stream { truth, step, pages, length, file_pages, readers: 1 }
+        },
+    )
 }
 
 /// Two or three sequential readers in turn.

@@ -44,6 +44,11 @@ impl Steps {
         self.first.saturating_add(self.length)
     }
 
+    /// The last run ends there, or farther up.
+    pub fn extend(&mut self, end: u64) {
+        self.length = self.length.max(end.saturating_sub(self.first));
+    }
+
     /// The last run.
     pub fn run(&self) -> Range<u64> {
         self.first..self.end()

@@ -130,6 +130,15 @@ impl Stream {
         if is_filled { run.max(step).max(1) } else { run.max(1) }
     }
 
+    /// The reader has come to this page, if it is after the end of the run. Returns the pages by which it advanced.
+    fn extend(&mut self, end: Page) -> u64 {
+        let advanced = end.saturating_sub(self.end);
+        self.end = self.end.max(end);
+        self.ahead = self.ahead.saturating_sub(advanced);
+        self.advanced = self.advanced.saturating_add(advanced);
+        advanced
+    }
+
     /// The reader has moved on by steps to a run that begins at this page. Returns the pages by which it advanced.
     fn step_on(&mut self, first: Page, end: Page, steps: u64) -> u64 {
         let length = if steps == 1 { self.run() } else { self.at.length.max(1) };
@@ -250,11 +259,8 @@ impl Streams {
             let before = if stream.used_at + ACTIVE > now { stream.returns } else { 0 };
             stream.returns = before.saturating_add(1);
         }
-        stream.end = stream.end.max(end);
-        stream.ahead = stream.ahead.saturating_sub(advanced);
-        stream.advanced = stream.advanced.saturating_add(advanced);
         stream.forward = stream.forward.saturating_add(1);
-        advanced
+        stream.extend(end)
     }
 
     /// The stream at whose next step the page is, or at one of the steps after it.
@@ -325,17 +331,11 @@ impl Streams {
             stream.ahead > 0 && (stream.at.first..end).contains(&page)
         };
         if let Some(index) = self.list.iter().position(of) {
-            let stream = &mut self.list[index];
-            let advanced = (page + 1).saturating_sub(stream.end);
-            stream.end = stream.end.max(page + 1);
-            stream.ahead = stream.ahead.saturating_sub(advanced);
-            stream.advanced = stream.advanced.saturating_add(advanced);
-            stream.used_at = self.now;
-            return Some((index, advanced));
+            self.list[index].used_at = self.now;
+            return Some((index, self.list[index].extend(page + 1)));
         }
         let steps = |stream: &Stream| if stream.ahead > 0 { stream.steps_to(page) } else { None };
-        let mut found = self.list.iter().enumerate().filter_map(|(index, stream)| Some((index, steps(stream)?)));
-        let (index, steps) = found.next()?;
+        let (index, steps) = self.list.iter().enumerate().find_map(|(index, stream)| Some((index, steps(stream)?)))?;
         let stream = &mut self.list[index];
         let first = stream.at.nth(steps).unwrap_or(0);
         let advanced = stream.step_on(first, first.saturating_add(stream.at.length.max(1)), steps);

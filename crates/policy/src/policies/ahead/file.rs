@@ -118,7 +118,7 @@ impl File {
             None => {
                 if let Some(last) = self.streams.get(self.begun) {
                     self.runs.rotate_left(1);
-                    self.runs[RUNS - 1] = last.run_pages();
+                    self.runs[RUNS - 1] = last.run.length;
                 }
                 let parent = self.parent(page);
                 let mut fresh =

@@ -20,13 +20,6 @@ const HISTORIES: u64 = 16;
 /// the longest request, 64 MiB.
 const HISTORIES_IN_TURNS: u64 = 64;
 
-/// Accesses upwards without a gap.
-#[derive(Clone, Copy, Debug, Default)]
-struct Run {
-    first: Page,
-    end: Page,
-}
-
 /// A pattern in a file.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stream {
@@ -34,9 +27,9 @@ pub(super) struct Stream {
     pub at: Steps,
     /// Whether each step is a run of several accesses.
     pub of_runs: bool,
-    /// The current run, and the one before it.
-    run: Run,
-    before: Option<Run>,
+    /// The current run of accesses upwards without a gap, and the one before it.
+    pub run: Steps,
+    before: Option<Steps>,
     /// Whether the pattern is `skipping`: upwards with different gaps, which are read, too.
     pub skips: bool,
     /// Number of consecutive accesses upwards with any gaps, and the pages from the first of them to the last.
@@ -92,13 +85,13 @@ impl Stream {
     /// A stream with its first access.
     pub fn begin(first: Page, length: u64) -> Stream {
         let at = Steps::begin(first, length);
-        Stream { at, run: Run { first, end: at.end() }, ..Stream::default() }
+        Stream { at, run: at, ..Stream::default() }
     }
 
     /// The new stream if this stream's reader has jumped. This stream stays unchanged, because another reader may have made the access.
     pub fn jumped(&self, page: Page, length: u64, device: &DeviceDescription) -> Stream {
         let mut next = Stream {
-            at: Steps { step: page.wrapping_sub(self.run.first) as i64, repeated: 1, ..Steps::begin(page, length) },
+            at: Steps { step: self.run.step_to(page), repeated: 1, ..Steps::begin(page, length) },
             before: Some(self.run),
             ascents: self.ascents,
             climbed: self.climbed,
@@ -107,11 +100,11 @@ impl Stream {
         };
         next.climb(self.at.end(), page, length, device);
         if let Some(before) = self.before
-            && next.at.step == self.run.first.wrapping_sub(before.first) as i64
+            && next.at.step == before.step_to(self.run.first)
         {
             // The same step between runs, twice.
             next.at.repeated = 2;
-            let run = (self.run.end - self.run.first).min(before.end - before.first).min(next.at.step.unsigned_abs());
+            let run = self.run.length.min(before.length).min(next.at.step.unsigned_abs());
             next.of_runs = run > length;
             next.at.length = run.max(length);
         }
@@ -123,11 +116,6 @@ impl Stream {
         if pages > self.at.length {
             (self.at.length, self.of_runs) = (pages, true);
         }
-    }
-
-    /// Length of the current run.
-    pub fn run_pages(&self) -> u64 {
-        self.run.end.saturating_sub(self.run.first)
     }
 
     /// The number of requested pages before this page, if this page was requested.
@@ -218,7 +206,7 @@ impl Stream {
     /// Adds an access; returns the number of pages of the pattern that it uses up.
     pub fn advance(&mut self, page: Page, length: u64, how: Follows, device: &DeviceDescription) -> u64 {
         if how == Follows::Within {
-            self.run.end = self.run.end.max(page.saturating_add(length));
+            self.run.extend(page.saturating_add(length));
             return 0;
         }
         let (old_first, old_end) = (self.at.first, self.at.end());
@@ -247,9 +235,9 @@ impl Stream {
         }
         let end = page.saturating_add(length);
         if how == Follows::Adjacent {
-            self.run.end = end;
+            self.run.length = end.saturating_sub(self.run.first);
         } else {
-            (self.before, self.run) = (Some(self.run), Run { first: page, end });
+            (self.before, self.run) = (Some(self.run), Steps::begin(page, length));
         }
         self.at = Steps { first: page, length, step, repeated };
         match self.way(device) {
@@ -294,12 +282,12 @@ impl Stream {
     pub fn mapped(&mut self, first: Page, pages: u64, before: u64, device: &DeviceDescription) {
         let end = first.saturating_add(pages);
         if self.of_runs && (self.at.first..self.at.end()).contains(&first) {
-            self.run.end = self.run.end.max(end.min(self.at.end()));
+            self.run.extend(end.min(self.at.end()));
         }
         if self.at.first != first || self.at.length != 1 || self.of_runs {
             return;
         }
-        self.run.end = self.run.end.max(end);
+        self.run.extend(end);
         if self.at.is_backwards() || (self.at.step < 0 && before > 0) {
             (self.at.first, self.at.length) = (first - before.min(first), before + 1);
             self.at.step = -(self.at.length as i64);
