@@ -58,6 +58,18 @@ fn a_run_is_printed_as_text_and_as_csv() {
 }
 
 #[test]
+fn policies_of_the_command_line_replace_those_of_the_scenario() {
+    let (_home, path) = scenario(SCENARIO);
+    let run = |policies: &str| ahead(["sim", "run", path.to_str().unwrap(), "--json", "--policy", policies]);
+    let result = run("linux-6.18, true-readahead(8, 2)").json();
+    let names: Vec<&Value> = result["policies"].as_array().unwrap().iter().map(|row| &row["policy"]).collect();
+    assert_eq!(names, ["linux-6.18", "true-readahead(8, 2)"]);
+    run("linux-9").fails(2).says("no policy is called");
+    run("ahead,ahead").fails(1).out_is("").says("--policy ahead is given twice");
+    run("fixed(1000000)").fails(1).out_is("").says("is larger than the memory").says("change --policy");
+}
+
+#[test]
 fn acts_of_steering_have_reasons() {
     let text = "policies = [\"steer\"]\n[disk]\nmodel = \"cloud\"\n[[workload]]\npattern = \"backward\"\nblock_kb = 16\nfile_mb = 4\n";
     let (_home, path) = scenario(text);

@@ -6,6 +6,7 @@ mod sweep;
 mod trace;
 
 use ahead_cli::output::{self, Output};
+use ahead_policy::{Choice, named};
 use ahead_report::progress::Progress;
 use ahead_report::table::Screen;
 use ahead_sim::Counters;
@@ -15,8 +16,10 @@ use ahead_sim::report::{
     table, time_limit_warning,
 };
 use ahead_sys::user::User;
+use anyhow::anyhow;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -48,6 +51,9 @@ struct Run {
     /// A scenario in TOML: machine, disk, workloads and policies (see docs/reference/scenario.md); or a profile or a trace as the only workload
     #[arg(value_name = "SCENARIO|PROFILE|TRACE")]
     scenario: PathBuf,
+    /// Policies instead of those of the scenario, as listed by `ahead sim policies`, separated by commas (may be repeated)
+    #[arg(long, value_name = "NAME,...", value_parser = parse_policies)]
+    policy: Vec<Choices>,
     /// Print JSON instead of a table (see docs/reference/json.md)
     #[arg(long, conflicts_with = "csv")]
     json: bool,
@@ -88,7 +94,12 @@ impl Run {
         let user = User::behind_sudo()?;
         let prepare = |out| output::with_rights_of(user.as_ref(), || Output::prepare_page(out));
         let html = self.html.as_deref().map(prepare).transpose()?;
-        let scenario = load_scenario(&self.scenario)?;
+        let mut scenario = load_scenario(&self.scenario)?;
+        if !self.policy.is_empty() {
+            scenario.policies = self.policy.into_iter().flat_map(|choices| choices.0).collect();
+            check_unique("--policy", scenario.policies.iter().map(Choice::to_string))?;
+            scenario.check().map_err(|impossible| anyhow!("{impossible}: change --policy, or the scenario"))?;
+        }
         if self.acts {
             let acts = steering_acts(&scenario);
             let text = match self.json {
@@ -138,5 +149,44 @@ impl Policies {
         };
         std::io::stdout().write_all(text.as_bytes())?;
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Policies of one option.
+#[derive(Clone, Debug)]
+struct Choices(Vec<Choice>);
+
+/// Parses names between commas; commas in parentheses belong to a policy.
+fn parse_policies(text: &str) -> Result<Choices, String> {
+    let mut depth = 0_i32;
+    let names = text.split(|letter| {
+        depth += i32::from(letter == '(') - i32::from(letter == ')');
+        letter == ',' && depth <= 0
+    });
+    let choices = names.map(|name| named(name.trim()).map_err(|error| error.to_string()));
+    choices.collect::<Result<_, _>>().map(Choices)
+}
+
+/// Checks that an option has no value twice.
+fn check_unique(option: &str, names: impl Iterator<Item = String>) -> anyhow::Result<()> {
+    let mut seen = BTreeSet::new();
+    for name in names {
+        if let Some(twice) = seen.replace(name) {
+            anyhow::bail!("{option} {twice} is given twice");
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commas_separate_policies_but_not_their_arguments() {
+        let names = |text| parse_policies(text).unwrap().0.iter().map(Choice::to_string).collect::<Vec<String>>();
+        assert_eq!(names("none, linux-6.18,ahead"), ["none", "linux-6.18", "ahead"]);
+        assert_eq!(names("true-readahead(64, adaptive),none"), ["true-readahead(64, adaptive)", "none"]);
+        assert!(parse_policies("none,").is_err() && parse_policies("none;ahead").is_err());
     }
 }

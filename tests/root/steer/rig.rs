@@ -8,6 +8,9 @@ use std::io::Write;
 /// The window of a disk before an act. Unit: pages.
 pub const PAGES: u32 = 32;
 
+/// A step takes seconds at most, on a busy machine, too.
+const LIMIT: Duration = Duration::from_secs(120);
+
 /// A running `ahead steer`. Only one can run on a machine.
 pub struct Steering {
     running: Running,
@@ -30,7 +33,7 @@ impl Steering {
             let steer =
                 program(built("ahead-steer")).args(["steer", "--json", "--rules"]).arg(file.path()).args(arguments);
             let steer = steer.by_script("umask 077 && exec \"$@\"").behind(["setpriv", "--pdeathsig", "TERM", "--"]);
-            let mut running = steer.limit(Duration::from_secs(120)).start();
+            let mut running = steer.limit(LIMIT).start();
             let said = running.says_any(&["another ahead steer", "steering", "observing"]);
             if said.contains("another ahead steer") {
                 running.end();
@@ -47,7 +50,10 @@ impl Steering {
 
     /// Waits for a line of the log.
     pub fn wait_for(&mut self, what: &str, is_it: impl Fn(&Value) -> bool) -> Value {
+        // Other programs of this machine have lines in the log, too.
+        let deadline = Instant::now() + LIMIT;
         loop {
+            assert!(Instant::now() < deadline, "{what}: not within {LIMIT:?}");
             if let Some(found) = self.log.iter().find(|entry| is_it(entry)) {
                 return found.clone();
             }

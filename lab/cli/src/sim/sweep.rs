@@ -1,9 +1,10 @@
 //! `ahead sim sweep`: runs every workload separately, with every policy, window and disk.
 
+use super::{Choices, check_unique, parse_policies};
 use ahead_cli::output::{self, Output};
 use ahead_device::Model;
 use ahead_model::quantity::parse_size_with_unit;
-use ahead_policy::{Choice, PAGE_BYTES, named};
+use ahead_policy::{Choice, PAGE_BYTES};
 use ahead_report::number::size;
 use ahead_report::progress::Progress as ProgressBar;
 use ahead_report::table::Screen;
@@ -15,7 +16,6 @@ use ahead_sys::user::User;
 use anyhow::{Context, anyhow};
 use clap::Args;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -49,21 +49,6 @@ pub struct Sweep {
     /// Write a page with figures and charts to this file
     #[arg(long, value_name = "OUT")]
     html: Option<PathBuf>,
-}
-
-/// Policies of one option.
-#[derive(Clone, Debug)]
-struct Choices(Vec<Choice>);
-
-/// Parses names between commas; commas in parentheses belong to a policy.
-fn parse_policies(text: &str) -> Result<Choices, String> {
-    let mut depth = 0_i32;
-    let names = text.split(|letter| {
-        depth += i32::from(letter == '(') - i32::from(letter == ')');
-        letter == ',' && depth <= 0
-    });
-    let choices = names.map(|name| named(name.trim()).map_err(|error| error.to_string()));
-    choices.collect::<Result<_, _>>().map(Choices)
 }
 
 fn parse_model(text: &str) -> Result<Model, String> {
@@ -173,29 +158,5 @@ impl Sweep {
             Progress::Ended => progress.step(),
         });
         results.into_iter().map(|result| Ok(result.context("a simulation panicked")??)).collect()
-    }
-}
-
-/// Checks that an option has no value twice.
-fn check_unique(option: &str, names: impl Iterator<Item = String>) -> anyhow::Result<()> {
-    let mut seen = BTreeSet::new();
-    for name in names {
-        if let Some(twice) = seen.replace(name) {
-            anyhow::bail!("{option} {twice} is given twice");
-        }
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn commas_separate_policies_but_not_their_arguments() {
-        let names = |text| parse_policies(text).unwrap().0.iter().map(Choice::to_string).collect::<Vec<String>>();
-        assert_eq!(names("none, linux-6.18,ahead"), ["none", "linux-6.18", "ahead"]);
-        assert_eq!(names("true-readahead(64, adaptive),none"), ["true-readahead(64, adaptive)", "none"]);
-        assert!(parse_policies("none,").is_err() && parse_policies("none;ahead").is_err());
     }
 }
