@@ -33,7 +33,7 @@ pub enum InodeHandle {
 /// Who reports the UUID of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Uuid {
-    /// Nobody who always answers.
+    /// No source that always answers.
     Unreported,
     /// The kernel.
     Kernel,
@@ -94,7 +94,7 @@ impl FileSystemKind {
         Self::of_place(name, None, place)
     }
 
-    const fn numbered_anew(self) -> FileSystemKind {
+    const fn renumbered(self) -> FileSystemKind {
         FileSystemKind { stores_inode_numbers: false, ..self }
     }
 
@@ -180,13 +180,13 @@ const KINDS: [FileSystemKind; 63] = [
     FileSystemKind::disk("nilfs2", 0x0000_3434),
     FileSystemKind::disk("reiserfs", 0x5265_4973),
     FileSystemKind::disk("jfs", 0x3153_464a),
-    FileSystemKind::disk("vfat", 0x0000_4d44).numbered_anew(),
-    FileSystemKind::disk("msdos", 0x0000_4d44).numbered_anew(),
-    FileSystemKind::disk("exfat", 0x2011_bab0).numbered_anew(),
+    FileSystemKind::disk("vfat", 0x0000_4d44).renumbered(),
+    FileSystemKind::disk("msdos", 0x0000_4d44).renumbered(),
+    FileSystemKind::disk("exfat", 0x2011_bab0).renumbered(),
     FileSystemKind::disk("ntfs3", 0x7366_746e),
     FileSystemKind::disk("hfsplus", 0x0000_482b),
-    FileSystemKind::disk("iso9660", 0x0000_9660).numbered_anew(),
-    FileSystemKind::disk("udf", 0x1501_3346).numbered_anew(),
+    FileSystemKind::disk("iso9660", 0x0000_9660).renumbered(),
+    FileSystemKind::disk("udf", 0x1501_3346).renumbered(),
     FileSystemKind::of_place("overlay", Some(0x794c_7630), Layers),
     FileSystemKind::kernel("proc", 0x9fa0),
     FileSystemKind::kernel("sysfs", 0x6265_6572),
