@@ -4,24 +4,28 @@
 //!     reader ───────▶ Requests ─▶ Lanes ─▶ one thread with an io_uring ─╮
 //!     direct reads ─╮         ╰───────╮                                 ├─▶ calls: WILLNEED in pieces that the kernel does not cut
 //!     steer ────────┴▶ Workers ─▶ Lanes ─▶ few threads ─────────────────┤
-//!     own threads of a prefetch, a prefetcher, a region ────────────────╯
+//!     prefetch ──────▶ WorkerPool: threads for each device, replaced ───┤
+//!                      where a device does not answer                   │
+//!     own threads of a prefetcher, of a region ─────────────────────────╯
 //! ```
 //!
-//! In: ranges of a file or of memory, and their device. Out: requests that the kernel executes; no data. A device has a lane: a bounded queue, and
-//! few requests at the same time. One that does not answer holds its lane, and no other one.
+//! In: ranges of a file or of memory, and their device. Out: requests that the kernel executes; data only by direct reads. A device has a lane: a
+//! bounded queue, and few requests at the same time. One that does not answer holds its lane, and no other one.
 //!
-//! This crate must never decide what to fetch, wait for the data of a request, keep a thread or a ring without work, or touch a lock of the parent in a
-//! child made by fork.
+//! This crate must never decide what to fetch, wait for the data of a request in the page cache, keep a thread or a ring without work, or touch a
+//! lock of the parent in a child made by fork.
 
 pub mod calls;
 mod direct_reads;
 mod lanes;
+mod pool;
 mod requests;
 mod turns;
 mod workers;
 
 pub use direct_reads::DirectReads;
 pub use lanes::RUNNING;
+pub use pool::{LONGEST_STILL, LOOK_INTERVAL, NOT_ANSWERING, WorkerPool};
 pub use requests::Requests;
 pub use turns::Turn;
 pub use workers::{Job, Workers};

@@ -12,6 +12,7 @@
 //! may be prefetched.
 
 use crate::prefetch::account::Reason;
+use ahead_fetch::LOOK_INTERVAL;
 use ahead_sys::memory;
 use ahead_sys::pressure::{self, Resource};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,9 +31,6 @@ const LOW_MEMORY_SHARE: f64 = 0.25;
 /// Pause if tasks waited for memory for more than this share of the last interval. Reclaim of clean cache, which the prefetch
 /// itself may cause, shows no pressure. Users notice 10 % (systemd-oomd acts at 60 %).
 const PAUSE_SHARE: f64 = 0.1;
-
-/// Interval between checks of the machine: long enough for a meaningful share of waiting, short compared with a deadline.
-pub const INTERVAL: Duration = Duration::from_millis(50);
 
 /// The state shared by the workers and the thread that stops them.
 #[derive(Debug)]
@@ -227,7 +225,7 @@ impl Brake {
         self.held.load(Ordering::Acquire) && self.lock().paused
     }
 
-    /// Checks the clock, and the machine's memory if the last check was [`INTERVAL`] ago: updates the budget, and pauses the workers
+    /// Checks the clock, and the machine's memory if the last check was [`LOOK_INTERVAL`] ago: updates the budget, and pauses the workers
     /// while memory is short. Returns whether a pause continues: memory was short at this check and at the one before.
     ///
     /// Several threads call this, because the one that waits for the workers may have to do their work.
@@ -235,7 +233,7 @@ impl Brake {
         self.look_at_clock();
         let now = Instant::now();
         let mut last = self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if now.saturating_duration_since(last.at) < INTERVAL {
+        if now.saturating_duration_since(last.at) < LOOK_INTERVAL {
             return false;
         }
         self.look_at_memory();
@@ -333,7 +331,7 @@ mod tests {
         // Each check finds one more second of waiting.
         let stalled = || Some(Duration::from_micros(MEMORY_US.fetch_add(1_000_000, Ordering::Relaxed)));
         let memory = Memory { stalled, available: || None };
-        let brake = Brake::with(Limit::default(), Some(Instant::now() + INTERVAL * 20), Instant::now(), memory);
+        let brake = Brake::with(Limit::default(), Some(Instant::now() + LOOK_INTERVAL * 20), Instant::now(), memory);
         looks_until(&brake, |lasts| lasts);
         assert!(brake.is_paused());
         std::thread::scope(|scope| {

@@ -4,11 +4,10 @@
 mod tests;
 
 use crate::prefetch::account::{Account, Reason};
-use crate::prefetch::brake;
 use crate::prefetch::gate::Gate;
-use crate::prefetch::pool::{LONGEST_STILL, NOT_ANSWERING};
 use crate::prefetch::shared::Shared;
 use crate::prefetch::{HeadStart, Options, stages};
+use ahead_fetch::{LONGEST_STILL, LOOK_INTERVAL, NOT_ANSWERING};
 use ahead_profile::Profile;
 use std::io;
 use std::sync::Arc;
@@ -73,7 +72,7 @@ impl Running {
             if left.is_zero() {
                 shared.gate.open();
             }
-            shared.gate.wait(left.min(brake::INTERVAL));
+            shared.gate.wait(left.min(LOOK_INTERVAL));
         }
     }
 
@@ -112,7 +111,7 @@ impl Running {
     fn wait_for_end(&self) -> bool {
         let brake = &self.shared.brake;
         loop {
-            if let Err(RecvTimeoutError::Disconnected) = self.over.recv_timeout(brake::INTERVAL) {
+            if let Err(RecvTimeoutError::Disconnected) = self.over.recv_timeout(LOOK_INTERVAL) {
                 return true;
             }
             self.look();

@@ -1,11 +1,11 @@
 //! What the threads of a fetch work on: its devices, and the job on each.
 
-use crate::prefetch::account::Account;
+use crate::prefetch::account::{Account, Reason};
 use crate::prefetch::devices::Devices;
 use crate::prefetch::follower::Follower;
 use crate::prefetch::large_folios::LargeFolios;
-use crate::prefetch::pool::WorkerPool;
 use crate::prefetch::shared::Shared;
+use ahead_fetch::WorkerPool;
 use ahead_model::DeviceDescription;
 use ahead_plan::inodes::InodeRange;
 use ahead_plan::{LookUp, Piece, Plan, Source};
@@ -107,6 +107,15 @@ impl Fetch {
         if !self.pool.is_given_up(device) {
             what(&mut account);
         }
+    }
+
+    /// Called by workers before each piece of work on a device. Returns at once, after a pause, or with the reason to stop.
+    pub fn check(&self, device: usize) -> Result<(), Reason> {
+        self.pool.see(device);
+        if self.pool.is_given_up(device) {
+            return Err(Reason::NotAnswering);
+        }
+        self.shared.brake.check()
     }
 
     /// Lets the program start as far as this device is concerned.

@@ -10,9 +10,9 @@
 //! profile has the path of the file itself.
 
 use crate::prefetch::account::{Reason, Skipped};
-use crate::prefetch::pool::NOT_ANSWERING;
 use crate::prefetch::{Options, Priority};
 use crate::{Error, Result};
+use ahead_fetch::{LOOK_INTERVAL, NOT_ANSWERING};
 use ahead_learn::split_by_position;
 use ahead_lists::{Joined, List, Listed, Ranged, WHOLE};
 use ahead_model::{Mount, RangeSet, sorting};
@@ -28,13 +28,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Threads that look up names. As many requests keep a flash disk busy; a rotating disk sorts them.
 const THREADS: usize = 16;
-
-/// Interval at which a stop is noticed.
-const INTERVAL: Duration = Duration::from_millis(50);
 
 /// The profile of ranges of files, in bytes, in the order in which the files were first named. Ranges are extended to whole pages and cut at
 /// the end of their file.
@@ -284,7 +281,7 @@ impl Lookup {
             } else if last.elapsed() > NOT_ANSWERING {
                 return Some(Reason::NotAnswering);
             }
-            let waited = self.answered.wait_timeout(answers, INTERVAL);
+            let waited = self.answered.wait_timeout(answers, LOOK_INTERVAL);
             answers = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         None
@@ -427,6 +424,7 @@ mod tests {
     use ahead_lists::{Syntax, parse};
     use std::fs;
     use std::os::unix::fs::{FileExt, symlink};
+    use std::time::Duration;
 
     /// Not in /tmp, which may be in memory.
     fn home() -> (tempfile::TempDir, PathBuf) {

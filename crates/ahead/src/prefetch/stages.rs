@@ -17,14 +17,14 @@ use crate::prefetch::devices::{Device, Devices};
 use crate::prefetch::fetch::{Fetch, Inodes, Job};
 use crate::prefetch::follower::{self, FOLLOWS, Follower};
 use crate::prefetch::large_folios::LargeFolios;
-use crate::prefetch::pool::WorkerPool;
 use crate::prefetch::shared::{Shared, as_us};
 use crate::prefetch::warm::Sample;
 use crate::prefetch::worker::Worker;
 use crate::prefetch::{HeadStart, Priority, confirm, warm};
+use ahead_fetch::WorkerPool;
 use ahead_model::{DeviceDescription, RangeSet};
 use ahead_plan::inodes;
-use ahead_plan::pacing::{Pacing, TIMED_READS};
+use ahead_plan::pacing::{MOST_WORKERS, Pacing, TIMED_READS};
 use ahead_plan::{LookUp, Path, Piece, Plan, Source, Span, Step};
 use ahead_profile::{Lookup, Profile};
 use ahead_sys::root::Root;
@@ -65,7 +65,7 @@ pub fn fetch(shared: &Arc<Shared>) {
         shared.gate.open();
     }
     shared.ledger.open().devices = devices.used().collect();
-    let pool = Arc::new(WorkerPool::new(devices.count(), shared.since, shared.options.threads));
+    let pool = Arc::new(WorkerPool::new(devices.count(), shared.since, MOST_WORKERS, shared.options.threads));
     let sample = Sample::new(chosen, |source| devices.of(&shared.profile, source));
     let (stale, looked_warm) = (Mutex::default(), AtomicBool::new(false));
     let compute_us = compute_us(&shared.profile);
@@ -164,7 +164,7 @@ impl Fetch {
         let (own, asked) = (self.clone(), sample.clone());
         let ask = move |device| {
             let Shared { sources, brake, gate, .. } = &*own.shared;
-            asked.ask(device, sources, || own.pool.check(device, brake).is_ok());
+            asked.ask(device, sources, || own.check(device).is_ok());
             // The last answer lets the program start at once.
             if asked.is_over() && asked.looks_warm() && brake.stopped().is_none() {
                 gate.open();
@@ -312,7 +312,7 @@ impl Fetch {
 
     fn job(&self, index: usize) -> Job {
         let (shared, device) = (&self.shared, self.devices.get(index));
-        let may_ask = self.pool.check(index, &shared.brake).is_ok();
+        let may_ask = self.check(index).is_ok();
         let (inodes, lookups) = if may_ask { self.names_needed(device) } else { Default::default() };
         let pieces = std::mem::take(&mut *device.pieces());
         let (large_folios, pieces) = self.cut_at_blocks(device, pieces);

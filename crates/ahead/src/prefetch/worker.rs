@@ -60,7 +60,7 @@ impl Worker<'_> {
     }
 
     fn check(&self) -> Result<(), Reason> {
-        self.fetch.pool.check(self.job.device, self.brake)
+        self.fetch.check(self.job.device)
     }
 
     /// Each request is in the account as soon as it is submitted. So an early reader of the account misses only the requests of

@@ -29,7 +29,7 @@ impl Fetch {
     /// Fetches what the window holds of a device, until the program has passed the end of the profile.
     pub(super) fn follow(self: &Arc<Fetch>, index: usize, follower: &Arc<Follower>) {
         let (shared, device) = (&self.shared, self.devices.get(index));
-        let may_ask = self.pool.check(index, &shared.brake).is_ok();
+        let may_ask = self.check(index).is_ok();
         let (inodes, mut lookups) = if may_ask { self.names_needed(device) } else { Default::default() };
         lookups.sort_by_key(|lookup| lookup.first_use_us);
         let mut inodes = Some(Arc::new(inodes));
@@ -38,7 +38,7 @@ impl Fetch {
         let mut last_read = Instant::now();
         drop(std::mem::take(&mut *device.pieces()));
         while let Some(batch) = follower.next(index, shared) {
-            let goes_on = self.pool.check(index, &shared.brake).is_ok();
+            let goes_on = self.check(index).is_ok();
             for (turn, items) in &batch {
                 let Some(last) = items.last() else { continue };
                 let is_ahead = *turn == Turn::Ahead;

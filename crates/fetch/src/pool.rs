@@ -18,9 +18,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::prefetch::account::Reason;
-use crate::prefetch::brake::{self, Brake};
-use ahead_plan::pacing::MOST_WORKERS;
+use crate::workers::Job;
 use ahead_sys::tasks;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -47,6 +45,10 @@ pub const LONGEST_STILL: Duration = Duration::from_secs(2);
 /// (`SD_TIMEOUT` in drivers/scsi/sd.h). A disk that has to spin up takes 5 to 15 seconds.
 pub const NOT_ANSWERING: Duration = Duration::from_secs(30);
 
+/// Interval between checks of the machine, by the caller of [`WorkerPool::run`]: long enough for a meaningful share of waiting, short compared with
+/// a deadline.
+pub const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
 /// Threads of a limited process that are no workers: that of the caller, which watches, and that of the prefetch.
 const OTHER_THREADS: usize = 2;
 
@@ -54,14 +56,14 @@ const OTHER_THREADS: usize = 2;
 type Work = Arc<dyn Fn(usize) + Send + Sync>;
 
 /// Starts a thread. Tests replace it by a function that refuses some.
-type Start = fn(Box<dyn FnOnce() + Send>) -> io::Result<()>;
+type Start = fn(Job) -> io::Result<()>;
 
-fn start(work: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+fn start(work: Job) -> io::Result<()> {
     std::thread::Builder::new().name("ahead-worker".into()).spawn(work).map(drop)
 }
 
 /// For a limit that leaves no thread for workers.
-fn refuse(_work: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+fn refuse(_work: Job) -> io::Result<()> {
     Err(io::ErrorKind::QuotaExceeded.into())
 }
 
@@ -76,6 +78,8 @@ pub struct WorkerPool {
     changed: Condvar,
     /// Maximum number of workers.
     most: usize,
+    /// Maximum number of workers of a device.
+    most_of_device: usize,
     /// Whether other threads may replace those of a device that does not answer.
     replaces: bool,
     start: Start,
@@ -165,8 +169,9 @@ impl Drop for RunningWorker {
 }
 
 impl WorkerPool {
-    /// A pool for this number of devices. The program waits for all of them, since `began`. `threads`: the maximum for the process.
-    pub fn new(devices: usize, began: Instant, threads: Option<usize>) -> WorkerPool {
+    /// A pool for this number of devices. The program waits for all of them, since `began`. `most_of_device`: threads that one device gets;
+    /// `threads`: the maximum for the process.
+    pub fn new(devices: usize, began: Instant, most_of_device: usize, threads: Option<usize>) -> WorkerPool {
         let workers = threads.map_or(MOST_THREADS, |threads| threads.saturating_sub(OTHER_THREADS).min(MOST_THREADS));
         // At least one: the calling thread, if it does the work.
         let (most, replaces) = (workers.max(1), threads.is_none());
@@ -181,6 +186,7 @@ impl WorkerPool {
             state: Mutex::new(state),
             changed: Condvar::new(),
             most,
+            most_of_device,
             replaces,
             start,
         };
@@ -207,18 +213,9 @@ impl WorkerPool {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Called by workers before each piece of work on a device. Returns at once, after a pause, or with the reason to stop.
-    pub fn check(&self, device: usize, brake: &Brake) -> Result<(), Reason> {
-        self.see(device);
-        if self.is_given_up(device) {
-            return Err(Reason::NotAnswering);
-        }
-        brake.check()
-    }
-
     /// Maximum number of threads of a device.
     pub fn most_workers(&self) -> usize {
-        self.most.min(MOST_WORKERS)
+        self.most.min(self.most_of_device)
     }
 
     /// Records that a thread of the device makes progress.
@@ -298,7 +295,7 @@ impl WorkerPool {
                 state = self.work_here(state, &work);
                 continue;
             }
-            let waited = self.changed.wait_timeout(state, brake::INTERVAL);
+            let waited = self.changed.wait_timeout(state, LOOK_INTERVAL);
             (state, _) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
         }
         state.work = None;
@@ -400,7 +397,7 @@ impl WorkerPool {
             }
         }
         let answering = state.at_work.values().filter(|at_work| at_work.threads > at_work.replaced).count();
-        let share = (MOST_THREADS / answering.max(1)).clamp(1, MOST_WORKERS);
+        let share = (MOST_THREADS / answering.max(1)).clamp(1, self.most_of_device);
         let wanted: Vec<usize> =
             state.at_work.iter().filter(|(_, at_work)| at_work.helpers > 0).map(|(device, _)| *device).collect();
         for device in wanted {
