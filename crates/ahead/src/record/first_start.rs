@@ -12,8 +12,12 @@
 
 use ahead_model::RangeSet;
 use ahead_profile::{PathBytes, Profile};
+use ahead_sys::openat;
 use std::collections::{HashMap, HashSet};
-use std::os::unix::fs::FileTypeExt;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::path::Path;
 
 /// The signs of a first start, and what was done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,15 +83,36 @@ const ALIKE: f64 = 0.9;
 
 /// Whether a run used the same bytes of files as the earlier profile. Metadata blocks are left out: which of them are read depends on what was
 /// written since the last run. So are the pages of a program or library that both used: which of them are seen depends on the other processes
-/// that have it mapped.
-pub(super) fn is_alike(earlier: &Profile, now: &Profile) -> bool {
-    let programs = earlier.files.iter().filter(|file| file.content.as_ref().is_some_and(|content| content.layout != 0));
-    let programs: HashSet<&PathBytes> = programs.map(|file| &file.path).collect();
-    let (mut before, mut now) = (used_ranges(earlier), used_ranges(now));
-    before.retain(|path, _| !(programs.contains(*path) && now.remove(*path).is_some()));
-    let common: u64 = before.iter().filter_map(|(path, used)| Some(used.count_common(now.get(path)?))).sum();
+/// that have it mapped, and it may be none. Both used it if both looked it up, or neither did: the kernel itself opens the dynamic loader.
+pub(super) fn is_alike(earlier: &Profile, now: &Profile, is_program: impl Fn(&[u8]) -> bool) -> bool {
+    let (mut before, mut after) = (used_ranges(earlier), used_ranges(now));
+    let (looked_up, looked_up_now) = (looked_up(earlier), looked_up(now));
+    for file in earlier.files.iter().chain(&now.files) {
+        let inode = (file.device, file.inode);
+        let seen = [&before, &after].map(|used| used.contains_key(&file.path));
+        let is_used_by_both = seen == [true; 2] || looked_up.contains(&inode) == looked_up_now.contains(&inode);
+        if seen != [false; 2] && is_used_by_both && is_program(&file.path) {
+            before.remove(&file.path);
+            after.remove(&file.path);
+        }
+    }
+    let common: u64 = before.iter().filter_map(|(path, used)| Some(used.count_common(after.get(path)?))).sum();
     let count = |used: &HashMap<&PathBytes, RangeSet>| used.values().map(RangeSet::count).sum::<u64>();
-    common as f64 >= ALIKE * (count(&before) + count(&now) - common) as f64
+    common as f64 >= ALIKE * (count(&before) + count(&after) - common) as f64
+}
+
+/// The inodes that a run looked up.
+fn looked_up(profile: &Profile) -> HashSet<(u64, u64)> {
+    profile.lookups.iter().map(|lookup| (lookup.device, lookup.inode)).collect()
+}
+
+/// Whether a file is an ELF file. One that is not on a disk is none: reading it may wait for a server.
+pub(super) fn is_elf(path: &[u8]) -> bool {
+    let handle = openat::handle(Path::new(OsStr::from_bytes(path))).ok();
+    let on_disk = handle.filter(|handle| handle.file_system().is_ok_and(|kind| kind.is_on_disk()));
+    let file = on_disk.and_then(|handle| handle.reopen().ok()).map(std::fs::File::from);
+    let mut begin = [0; 4];
+    file.is_some_and(|file| file.read_exact_at(&mut begin, 0).is_ok()) && begin == *b"\x7fELF"
 }
 
 fn used_ranges(profile: &Profile) -> HashMap<&PathBytes, RangeSet> {
@@ -108,33 +133,70 @@ pub fn is_input_repeatable() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ahead_profile::{ContentCheck, Extent, File};
+    use ahead_profile::{Extent, File, Lookup};
 
-    /// A profile of files: path, bytes used from the start, whether it is a program or library.
-    fn profile(files: &[(&str, u64, bool)]) -> Profile {
-        let file = |&(path, length_bytes, is_program): &(&str, u64, bool)| File {
-            path: path.into(),
+    const SHELL: u64 = 1;
+    const LIBRARY: u64 = 2;
+    const DATA: u64 = 3;
+    const COMPILER: u64 = 4;
+    const OTHER_DATA: u64 = 5;
+
+    /// A profile of files, inode and bytes used from the start, and of lookups of inodes.
+    fn profile(files: &[(u64, u64)], lookups: &[u64]) -> Profile {
+        let file = |&(inode, length_bytes): &(u64, u64)| File {
+            path: inode.to_string().into_bytes(),
+            inode,
             extents: vec![Extent { length_bytes, ..Extent::default() }],
-            content: is_program.then(|| Box::new(ContentCheck { layout: 7, pieces: vec![1] })),
             ..File::default()
         };
-        Profile { files: files.iter().map(file).collect(), ..Profile::default() }
+        let lookup = |&inode: &u64| Lookup { path: inode.to_string().into(), inode, ..Lookup::default() };
+        let (files, lookups) = (files.iter().map(file).collect(), lookups.iter().map(lookup).collect());
+        Profile { files, lookups, ..Profile::default() }
     }
 
-    /// Regression: another process had the shell mapped in one of two recordings, and the second counted as a first start.
+    fn are_alike(earlier: &Profile, now: &Profile) -> bool {
+        let is_program =
+            |path: &[u8]| [SHELL, LIBRARY, COMPILER].iter().any(|inode| path == inode.to_string().as_bytes());
+        let alike = is_alike(earlier, now, is_program);
+        assert_eq!(is_alike(now, earlier, is_program), alike);
+        alike
+    }
+
+    /// Regression: another process had the shell mapped in one of two recordings, and the second counted as a first start. It did again where the
+    /// shell was known as a program only if its first page was still cached when the earlier recording checked its content.
     #[test]
     fn pages_of_a_program_that_others_have_mapped_make_no_first_start() {
-        let earlier = profile(&[("/bin/sh", 110_000, true), ("/data", 300_000, false)]);
-        assert!(is_alike(&earlier, &profile(&[("/bin/sh", 10_000, false), ("/data", 300_000, false)])));
-        assert!(!is_alike(&earlier, &profile(&[("/bin/sh", 110_000, false), ("/data", 200_000, false)])));
+        let earlier = profile(&[(SHELL, 110_000), (DATA, 300_000)], &[SHELL, DATA]);
+        assert!(are_alike(&earlier, &profile(&[(SHELL, 10_000), (DATA, 300_000)], &[SHELL, DATA])));
+        assert!(!are_alike(&earlier, &profile(&[(SHELL, 110_000), (DATA, 200_000)], &[SHELL, DATA])));
+    }
+
+    /// Other processes may have all of its pages mapped in one of two recordings.
+    #[test]
+    fn library_without_a_page_of_its_own_makes_no_first_start() {
+        for lookups in [&[LIBRARY, DATA][..], &[DATA]] {
+            let without = profile(&[(DATA, 300_000)], lookups);
+            assert!(are_alike(&without, &profile(&[(LIBRARY, 200_000), (DATA, 300_000)], lookups)));
+            assert!(!are_alike(&without, &profile(&[(OTHER_DATA, 200_000), (DATA, 300_000)], lookups)));
+        }
     }
 
     #[test]
     fn first_start_uses_other_files_or_programs() {
-        let earlier = profile(&[("/bin/p", 100_000, true), ("/cache", 100_000, false)]);
-        let others = [("/source", 100_000, false), ("/bin/compiler", 100_000, false)];
-        for other in others {
-            assert!(!is_alike(&earlier, &profile(&[("/bin/p", 100_000, false), ("/cache", 100_000, false), other])));
+        let earlier = profile(&[(SHELL, 100_000), (DATA, 100_000)], &[SHELL, DATA]);
+        for other in [OTHER_DATA, COMPILER] {
+            let files = [(SHELL, 100_000), (DATA, 100_000), (other, 100_000)];
+            assert!(!are_alike(&earlier, &profile(&files, &[SHELL, DATA, other])));
         }
+    }
+
+    #[test]
+    fn programs_are_told_from_other_files() {
+        let home = tempfile::tempdir().unwrap();
+        let script = home.path().join("script");
+        std::fs::write(&script, "#!/bin/sh\n").unwrap();
+        let own = std::env::current_exe().unwrap();
+        assert!(is_elf(own.as_os_str().as_bytes()) && !is_elf(script.as_os_str().as_bytes()));
+        assert!(!is_elf(home.path().as_os_str().as_bytes()) && !is_elf(b"/missing") && !is_elf(b"/dev/zero"));
     }
 }
