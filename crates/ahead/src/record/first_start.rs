@@ -173,7 +173,7 @@ mod tests {
 
     /// Other processes may have all of its pages mapped in one of two recordings.
     #[test]
-    fn library_without_a_page_of_its_own_makes_no_first_start() {
+    fn library_of_which_no_page_is_seen_makes_no_first_start() {
         for lookups in [&[LIBRARY, DATA][..], &[DATA]] {
             let without = profile(&[(DATA, 300_000)], lookups);
             assert!(are_alike(&without, &profile(&[(LIBRARY, 200_000), (DATA, 300_000)], lookups)));
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_told_from_other_files() {
+    fn programs_are_elf_files() {
         let home = tempfile::tempdir().unwrap();
         let script = home.path().join("script");
         std::fs::write(&script, "#!/bin/sh\n").unwrap();
