@@ -52,7 +52,7 @@ fn dependencies(directory: &Path) -> BTreeSet<String> {
 #[test]
 fn shipped_crates_do_not_depend_on_the_laboratory() {
     let laboratory: BTreeSet<String> = packages("lab").into_keys().collect();
-    assert!(laboratory.len() > 5, "{laboratory:?}");
+    assert!(laboratory.len() >= 5, "{laboratory:?}");
     for (name, directory) in packages("crates") {
         let wrong: Vec<String> = dependencies(&directory).intersection(&laboratory).cloned().collect();
         assert!(wrong.is_empty(), "{name} depends on {wrong:?}");
@@ -204,7 +204,7 @@ fn hints_of_commands_that_need_root_begin_with_sudo() {
 const FETCH: [&str; 2] = ["ahead-sys", "ahead-fetch"];
 
 /// Files of the laboratory that make such a call because they measure it.
-const MEASURED_CALLS: [&str; 2] = ["lab/papers/src/on_disk/calls.rs", "lab/probe/src/window.rs"];
+const MEASURED_CALLS: [&str; 2] = ["lab/papers/src/on_disk/calls.rs", "lab/measure/src/probe/window.rs"];
 
 #[test]
 fn only_the_fetch_crate_asks_the_kernel_for_pages() {

@@ -1,6 +1,6 @@
 //! A policy on a slow disk: the reader's view of its cache does not depend on timing.
 
-use ahead_bench::live::{Counters, Engine, Reader, Settings};
+use ahead_measure::bench::live::{Counters, Engine, Reader, Settings};
 use ahead_policy::{Parameters, named};
 use ahead_tests::rig::emulated::stall;
 use ahead_tests::rig::prelude::*;

@@ -1,6 +1,7 @@
 //! Windows on real devices: the governing window is set, kept, compared and restored. An interruption or a kill leaves
 //! no change.
 
+use ahead_measure::tune::{Depth, Plan, Workload};
 use ahead_model::DeviceNumber;
 use ahead_sys::{bdi, mounts};
 use ahead_tests::rig::mounted::{Unmounted, bindfs, mount, overlay};
@@ -8,7 +9,6 @@ use ahead_tests::rig::prelude::*;
 use ahead_tests::rig::profile::{of_files, save, used_whole};
 use ahead_traces::{Event, FileSeen, Header, Record, Use, Writer};
 use ahead_tune::System;
-use ahead_tune_measure::{Depth, Plan, Workload};
 use std::sync::atomic::AtomicBool;
 
 fn tune(arguments: &[&str]) -> Program {
@@ -442,8 +442,8 @@ fn a_target_that_vanishes_before_its_files_are_created_is_reported() {
         }
         calls += 1;
     };
-    let error = ahead_tune_measure::measure(&plan, &mut unmount).unwrap_err();
-    assert!(matches!(error, ahead_tune_measure::Error::Vanished { .. }), "{error}");
+    let error = ahead_measure::tune::measure(&plan, &mut unmount).unwrap_err();
+    assert!(matches!(error, ahead_measure::tune::Error::Vanished { .. }), "{error}");
     assert_eq!((calls, below()), (1, 0));
     assert_eq!(bdi::read_ahead_kb(mounted.number()).unwrap(), before);
 }

@@ -10,7 +10,7 @@
 //!     a burst             the first `requests` and `bytes` wait for neither; both are refilled at these two rates
 //! ```
 //!
-//! It comes from a disk model (`ahead-device`), from a few reads (`ahead-bench`), from a recording (`ahead-plan`), or from a file of
+//! It comes from a disk model (`ahead-device`), from a few reads (`ahead-measure`), from a recording (`ahead-plan`), or from a file of
 //! `ahead probe --save`.
 
 use crate::PAGE_BYTES;

@@ -2,11 +2,11 @@
 
 use crate::interruptible::interruptible;
 use ahead::compare::observe_evictions;
-use ahead_bench::report::{self, Results};
-use ahead_bench::{Evicted, Files, Job, Method, Plan, ReadAhead, Step, jobs, measure, measure_traits};
 use ahead_cli::exit::argument_error;
 use ahead_cli::messages;
 use ahead_cli::output::{self, Output};
+use ahead_measure::bench::report::{self, Results};
+use ahead_measure::bench::{Evicted, Files, Job, Method, Plan, ReadAhead, Step, jobs, measure, measure_traits};
 use ahead_model::quantity::parse_size_with_unit;
 use ahead_policy::DeviceDescription;
 use ahead_process::{Signals, end_by_signals};

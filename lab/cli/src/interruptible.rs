@@ -1,7 +1,7 @@
 //! The work of a measurement: a signal stops it, so that it removes its files; other programs disturb it less.
 
-use ahead_bench::Error;
 use ahead_cli::exit::Stopped;
+use ahead_measure::bench::Error;
 use ahead_process::Signals;
 use ahead_sys::daemon;
 use anyhow::{Context, bail};

@@ -7,10 +7,10 @@ use ahead::device_store;
 use ahead_cli::exit::{Stopped, UsageError};
 use ahead_cli::output::{self, Output};
 use ahead_device::Model;
+use ahead_measure::probe::figures::pelouin;
+use ahead_measure::probe::verify::{self, Check};
+use ahead_measure::probe::{Answer, Answers, Error, Part, Run, Subject, Watcher, find};
 use ahead_model::quantity::parse_size_with_unit;
-use ahead_probe::figures::pelouin;
-use ahead_probe::verify::{self, Check};
-use ahead_probe::{Answer, Answers, Error, Part, Run, Subject, Watcher, find};
 use ahead_process::Signals;
 use ahead_report::number::{grouped, size};
 use ahead_report::progress::Progress;
@@ -120,7 +120,7 @@ struct Watching {
 }
 
 impl Watcher for Watching {
-    fn go_on(&self, what: &str) -> ahead_probe::Result<()> {
+    fn go_on(&self, what: &str) -> ahead_measure::probe::Result<()> {
         self.progress.say(what);
         match self.signals.poll() {
             Some(signal) if signal.asks_to_stop() => {
@@ -171,7 +171,10 @@ impl Probe {
         Ok(ExitCode::from(u8::from(checks.iter().any(|check| check.agrees == Some(false)))))
     }
 
-    fn work(&self, watching: &Watching) -> anyhow::Result<(Answers, Vec<ahead_probe::figures::Figure>, Vec<Check>)> {
+    fn work(
+        &self,
+        watching: &Watching,
+    ) -> anyhow::Result<(Answers, Vec<ahead_measure::probe::figures::Figure>, Vec<Check>)> {
         check_answers(&self.path)?;
         let subject = Subject::new(&self.path, self.size_bytes()?, self.timing_only, watching)?;
         let run = Run { subject: &subject, watcher: watching };
@@ -221,7 +224,7 @@ impl Probe {
         &self,
         model: Option<&Output>,
         answers: &Answers,
-        figures: &[ahead_probe::figures::Figure],
+        figures: &[ahead_measure::probe::figures::Figure],
     ) -> anyhow::Result<()> {
         if let Some((path, output)) = self.model.as_ref().zip(model) {
             let name = path.file_stem().map_or("twin".into(), |stem| printable(stem.as_bytes()));

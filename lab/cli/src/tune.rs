@@ -4,6 +4,7 @@ mod print;
 
 use crate::interruptible::{interruptible, undisturbed};
 use ahead_cli::tune::{Measurer, Tune, pretty};
+use ahead_measure::tune::{Depth, Disk, Measurement, Plan, Workload, measure};
 use ahead_profile::Profile;
 use ahead_report::progress::Progress;
 use ahead_report::table::Screen;
@@ -11,7 +12,6 @@ use ahead_sim::recordings;
 use ahead_sim::{Recording, RecordingKind, Recordings};
 use ahead_sys::machine;
 use ahead_tune::{System, Target};
-use ahead_tune_measure::{Depth, Disk, Measurement, Plan, Workload, measure};
 use anyhow::bail;
 use std::io::Write;
 use std::path::Path;
@@ -85,11 +85,11 @@ fn measure_target(
     let work = |stop: &AtomicBool| {
         let progress = Progress::new(1);
         let mut report =
-            |at: ahead_tune_measure::Progress| progress.at(at.done, at.total, format!("{}: {}", target.name, at.what));
+            |at: ahead_measure::tune::Progress| progress.at(at.done, at.total, format!("{}: {}", target.name, at.what));
         let workload = loaded.zip(name.as_deref()).map_or(Workload::Common, |(loaded, name)| loaded.named(name));
         let plan = Plan { target, system, depth, streams: tune.streams, workload, stop };
         measure(&plan, &mut report).map_err(|error| match error {
-            ahead_tune_measure::Error::Bench(error) => anyhow::Error::from(error),
+            ahead_measure::tune::Error::Bench(error) => anyhow::Error::from(error),
             error => error.into(),
         })
     };

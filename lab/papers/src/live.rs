@@ -3,7 +3,7 @@
 //! A program that can mount disks and evict pages supplies a [`Live`]; the papers themselves need no privilege. The
 //! policy is that of the running kernel, so only results that do not depend on an old kernel make sense.
 
-pub use ahead_bench::Observed;
+pub use ahead_measure::bench::Observed;
 use ahead_sim::Scenario;
 use std::ops::Range;
 

@@ -12,9 +12,9 @@
 mod calls;
 
 use crate::{Asked, Live, LiveError, Observed, SystemCalls};
-use ahead_bench::{Part, Work};
 use ahead_disk::{DiskInfo, Faults, ModelSource};
 use ahead_disk_server::{Attach, Create, Filesystem, Launcher};
+use ahead_measure::bench::{Part, Work};
 use ahead_policy::PAGE_BYTES;
 use ahead_process::Signals;
 use ahead_report::text::one_line;
@@ -232,5 +232,5 @@ fn write_file(path: &Path, bytes: u64) -> Result<(), LiveError> {
 fn run_streams(streams: &[Stream], files: &[HeldFile], each: bool) -> Result<Observed, LiveError> {
     let part = |(file, stream): (usize, &Stream)| vec![Part { file, stream: *stream, work: Work::None }];
     let readers: Vec<Vec<Part>> = streams.iter().enumerate().map(part).collect();
-    Ok(ahead_bench::run_under_kernel(&readers, files, each)?)
+    Ok(ahead_measure::bench::run_under_kernel(&readers, files, each)?)
 }

@@ -1,7 +1,7 @@
 //! Pelouin's figures from the data of this disk: a picture for each, and a page with all of them.
 
 use super::shown;
-use ahead_probe::figures::Figure;
+use ahead_measure::probe::figures::Figure;
 use ahead_report::html::Page;
 use ahead_report::svg::{Axis, Curve, lines, standalone};
 use std::path::Path;

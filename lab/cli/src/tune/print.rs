@@ -1,10 +1,10 @@
 //! The results of a measurement, as text and as JSON.
 
 use ahead_cli::tune::Measured as Report;
+use ahead_measure::tune::{Disk, Harm, Measured, Measurement};
 use ahead_report::number::size;
 use ahead_report::table::{Kind, Screen, Table};
 use ahead_report::text::{one_line, printable};
-use ahead_tune_measure::{Disk, Harm, Measured, Measurement};
 use anyhow::bail;
 use serde_json::{Value, json};
 
@@ -124,7 +124,7 @@ fn row(candidate: &Measured, details: &[Detail]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ahead_tune_measure::{Job, Verdict};
+    use ahead_measure::tune::{Job, Verdict};
 
     fn measurement() -> Measurement {
         let jobs = [
