@@ -1,9 +1,11 @@
-//! Bounded queues of work, one for each device, served in turn. Pure.
+//! Bounded queues of work, one for each device. Pure.
 //!
 //! ```text
 //!     device 8:0    ├ waiting, at most 32 ┤ ─▶ at most 2 running        a device that hangs holds its own two places,
 //!     device 7:1    ├ waiting             ┤ ─▶ 1 running: it rotates    and no place of another device
 //! ```
+//!
+//! The device with the least work running is served first; of equal ones, each in turn.
 
 use ahead_model::DeviceNumber;
 use std::collections::VecDeque;
@@ -19,55 +21,74 @@ pub const RUNNING: usize = 2;
 pub const RUNNING_ROTATING: usize = 1;
 
 #[derive(Debug)]
-struct Lane<J> {
-    device: DeviceNumber,
-    most_running: usize,
-    waiting: VecDeque<J>,
+struct Lane<J, K> {
+    device: K,
+    /// Each with the number of pieces of work, itself included, up to which it may run.
+    waiting: VecDeque<(usize, J)>,
     running: usize,
 }
 
-/// The queues of all devices.
-#[derive(Debug)]
-pub struct Lanes<J> {
-    lanes: Vec<Lane<J>>,
-    /// The lane that is served next.
-    next: usize,
-}
-
-impl<J> Default for Lanes<J> {
-    fn default() -> Lanes<J> {
-        Lanes { lanes: Vec::new(), next: 0 }
+impl<J, K> Lane<J, K> {
+    fn ready(&self) -> usize {
+        let places = self.waiting.iter().enumerate().take_while(|(index, (most, _))| self.running + index < *most);
+        places.count()
     }
 }
 
-impl<J> Lanes<J> {
-    fn index(&self, device: DeviceNumber) -> Option<usize> {
+/// The queues of all devices. `K`: what a device is known by.
+#[derive(Debug)]
+pub struct Lanes<J, K = DeviceNumber> {
+    lanes: Vec<Lane<J, K>>,
+    /// The lane that is served next.
+    next: usize,
+    /// Work that has ended.
+    ended: u64,
+}
+
+impl<J, K> Default for Lanes<J, K> {
+    fn default() -> Lanes<J, K> {
+        Lanes { lanes: Vec::new(), next: 0, ended: 0 }
+    }
+}
+
+impl<J, K: Copy + Eq> Lanes<J, K> {
+    fn index(&self, device: K) -> Option<usize> {
         self.lanes.iter().position(|lane| lane.device == device)
     }
 
+    /// The devices for which work runs.
+    pub fn at_work(&self) -> impl Iterator<Item = K> + '_ {
+        self.lanes.iter().filter(|lane| lane.running > 0).map(|lane| lane.device)
+    }
+
+    /// The devices for which work waits and none runs.
+    pub fn idle(&self) -> impl Iterator<Item = K> + '_ {
+        self.lanes.iter().filter(|lane| lane.running == 0).map(|lane| lane.device)
+    }
+
     /// Whether `count` pieces of work fit into the queue of a device. An empty queue takes any number.
-    pub fn has_room(&self, device: DeviceNumber, count: usize) -> bool {
+    pub fn has_room(&self, device: K, count: usize) -> bool {
         let waiting = self.waiting(device, |_| true);
         waiting == 0 || waiting + count <= WAITING
     }
 
-    /// Queues work, whether or not there is room. `most_running`: of this device, set by the first work that waits for it.
-    pub fn push(&mut self, device: DeviceNumber, most_running: usize, job: J) {
+    /// Queues work, whether or not there is room. It begins when less than `most_running` runs for the device.
+    pub fn push(&mut self, device: K, most_running: usize, job: J) {
         let index = self.index(device).unwrap_or_else(|| {
-            self.lanes.push(Lane { device, most_running, waiting: VecDeque::new(), running: 0 });
+            self.lanes.push(Lane { device, waiting: VecDeque::new(), running: 0 });
             self.lanes.len() - 1
         });
-        self.lanes[index].waiting.push_back(job);
+        self.lanes[index].waiting.push_back((most_running, job));
     }
 
     /// Work of this kind that waits for a device.
-    pub fn waiting(&self, device: DeviceNumber, counts: impl Fn(&J) -> bool) -> usize {
-        self.index(device).map_or(0, |index| self.lanes[index].waiting.iter().filter(|job| counts(job)).count())
+    pub fn waiting(&self, device: K, counts: impl Fn(&J) -> bool) -> usize {
+        self.index(device).map_or(0, |index| self.lanes[index].waiting.iter().filter(|(_, job)| counts(job)).count())
     }
 
     /// Work that could run now, of all devices.
     pub fn ready(&self) -> usize {
-        self.lanes.iter().map(|lane| lane.waiting.len().min(lane.most_running - lane.running)).sum()
+        self.lanes.iter().map(Lane::ready).sum()
     }
 
     /// Work that runs, of all devices.
@@ -75,12 +96,22 @@ impl<J> Lanes<J> {
         self.lanes.iter().map(|lane| lane.running).sum()
     }
 
+    /// Work that runs for a device.
+    pub fn running_of(&self, device: K) -> usize {
+        self.index(device).map_or(0, |index| self.lanes[index].running)
+    }
+
+    /// Work that has ended so far.
+    pub fn ended(&self) -> u64 {
+        self.ended
+    }
+
     /// Takes the work back that was queued last for a device.
-    pub fn take_back(&mut self, device: DeviceNumber) -> Option<J> {
+    pub fn take_back(&mut self, device: K) -> Option<J> {
         let index = self.index(device)?;
         let job = self.lanes[index].waiting.pop_back();
-        self.retain(|_| true);
-        job
+        self.retain(|_, _| true);
+        job.map(|(_, job)| job)
     }
 
     /// Whether no work waits, of any device.
@@ -89,30 +120,26 @@ impl<J> Lanes<J> {
     }
 
     /// Drops the work that waits and is not kept.
-    pub fn retain(&mut self, keeps: impl Fn(&J) -> bool) {
-        self.lanes.iter_mut().for_each(|lane| lane.waiting.retain(&keeps));
+    pub fn retain(&mut self, keeps: impl Fn(K, &J) -> bool) {
+        self.lanes.iter_mut().for_each(|lane| lane.waiting.retain(|(_, job)| keeps(lane.device, job)));
         self.lanes.retain(|lane| lane.running > 0 || !lane.waiting.is_empty());
     }
 
     /// The next work of a device that may run more: it is running now.
-    pub fn take(&mut self) -> Option<(DeviceNumber, J)> {
+    pub fn take(&mut self) -> Option<(K, J)> {
         let count = self.lanes.len();
-        for step in 0..count {
-            let index = (self.next + step) % count;
-            let lane = &mut self.lanes[index];
-            if lane.running < lane.most_running
-                && let Some(job) = lane.waiting.pop_front()
-            {
-                lane.running += 1;
-                self.next = (index + 1) % count;
-                return Some((lane.device, job));
-            }
-        }
-        None
+        let in_turn = (0..count).map(|step| (self.next + step) % count).filter(|index| self.lanes[*index].ready() > 0);
+        let index = in_turn.min_by_key(|index| self.lanes[*index].running)?;
+        let lane = &mut self.lanes[index];
+        let (_, job) = lane.waiting.pop_front()?;
+        lane.running += 1;
+        self.next = (index + 1) % count;
+        Some((lane.device, job))
     }
 
     /// Work of a device has ended.
-    pub fn done(&mut self, device: DeviceNumber) {
+    pub fn done(&mut self, device: K) {
+        self.ended += 1;
         if let Some(index) = self.index(device) {
             let lane = &mut self.lanes[index];
             lane.running -= 1;
@@ -151,6 +178,17 @@ mod tests {
         assert_eq!((lanes.take(), lanes.take()), (Some((ONE, 0)), None));
         lanes.done(ONE);
         assert_eq!(lanes.take(), Some((ONE, 1)));
+    }
+
+    #[test]
+    fn device_without_running_work_is_served_first() {
+        let mut lanes = Lanes::default();
+        (0..3).for_each(|job| lanes.push(ONE, 3, job));
+        lanes.push(OTHER, 1, 9);
+        lanes.push(OTHER, 1, 10);
+        let taken: Vec<_> = std::iter::from_fn(|| lanes.take()).collect();
+        assert_eq!(taken, [(ONE, 0), (OTHER, 9), (ONE, 1), (ONE, 2)]);
+        assert_eq!((lanes.ready(), lanes.running()), (0, 4));
     }
 
     #[test]

@@ -4,8 +4,8 @@
 //!     reader ───────▶ Requests ─▶ Lanes ─▶ one thread with an io_uring ─╮
 //!     direct reads ─╮         ╰───────╮                                 ├─▶ calls: WILLNEED in pieces that the kernel does not cut
 //!     steer ────────┴▶ Workers ─▶ Lanes ─▶ few threads ─────────────────┤
-//!     prefetch ──────▶ WorkerPool: threads for each device, replaced ───┤
-//!                      where a device does not answer                   │
+//!     prefetch ──────▶ WorkerPool ─▶ Workers: waits for its work, gives │
+//!                      up devices that do not answer                    │
 //!     own threads of a prefetcher, of a region ─────────────────────────╯
 //! ```
 //!

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A device that does not answer keeps the workers of its lane; the others serve the other devices. The threads are detached, because a worker that
-//! waits for such a device cannot be ended.
+//! waits for such a device cannot be ended. One whose job panics goes on.
 
 use crate::lanes::Lanes;
 use ahead_model::DeviceNumber;
@@ -15,6 +15,7 @@ use ahead_sys::fork_count::PerProcess;
 #[cfg(all(test, feature = "shuttle"))]
 use shuttle::sync::{Condvar, Mutex, MutexGuard};
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 #[cfg(not(all(test, feature = "shuttle")))]
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -30,22 +31,26 @@ const IDLE: Duration = Duration::from_secs(5);
 pub type Job = Box<dyn FnOnce() + Send>;
 
 /// Starts a thread. Tests replace it by a function that refuses.
-type Start = fn(&'static str, Job) -> io::Result<()>;
+pub(crate) type Start = fn(&'static str, Job) -> io::Result<()>;
 
-struct State<J> {
-    lanes: Lanes<J>,
+struct State<J, K> {
+    lanes: Lanes<J, K>,
     threads: usize,
+    most_threads: usize,
+    /// Callers that wait for the end of jobs.
+    watchers: usize,
     has_ended: bool,
 }
 
-/// A limited number of workers for all devices.
-pub struct Workers<J> {
+/// A limited number of workers for all devices. `K`: what a device is known by.
+pub struct Workers<J, K = DeviceNumber> {
     name: &'static str,
-    most_threads: usize,
     start: Start,
     perform: Box<dyn Fn(J) + Send + Sync>,
-    state: Mutex<State<J>>,
+    state: Mutex<State<J, K>>,
     work: Condvar,
+    /// A job has ended, for [`Workers::wait_while`].
+    ended: Condvar,
 }
 
 impl Workers<Job> {
@@ -56,73 +61,84 @@ impl Workers<Job> {
     }
 }
 
-impl<J: Send + 'static> Workers<J> {
+impl<J: Send + 'static, K: Copy + Eq + Send + 'static> Workers<J, K> {
     /// No worker yet. `name`: of each thread; `perform`: does the work.
     pub fn new(
         name: &'static str,
         most_threads: usize,
         perform: impl Fn(J) + Send + Sync + 'static,
-    ) -> Arc<Workers<J>> {
+    ) -> Arc<Workers<J, K>> {
         Workers::with_start(name, most_threads, background::spawn, perform)
     }
 
-    fn with_start(
+    pub(crate) fn with_start(
         name: &'static str,
         most_threads: usize,
         start: Start,
         perform: impl Fn(J) + Send + Sync + 'static,
-    ) -> Arc<Workers<J>> {
-        let state = State { lanes: Lanes::default(), threads: 0, has_ended: false };
-        let (state, perform, work) = (Mutex::new(state), Box::new(perform), Condvar::new());
-        Arc::new(Workers { name, most_threads, start, perform, state, work })
+    ) -> Arc<Workers<J, K>> {
+        let state = State { lanes: Lanes::default(), threads: 0, most_threads, watchers: 0, has_ended: false };
+        let (state, perform) = (Mutex::new(state), Box::new(perform));
+        Arc::new(Workers { name, start, perform, state, work: Condvar::new(), ended: Condvar::new() })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<J>> {
+    fn lock(&self) -> MutexGuard<'_, State<J, K>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether this many jobs can be queued for a device ([`Lanes::has_room`]).
-    pub fn has_room(&self, device: DeviceNumber, count: usize) -> bool {
+    pub fn has_room(&self, device: K, count: usize) -> bool {
         self.lock().lanes.has_room(device, count)
     }
 
     /// Jobs of this kind that wait for a device.
-    pub fn waiting(&self, device: DeviceNumber, counts: impl Fn(&J) -> bool) -> usize {
+    pub fn waiting(&self, device: K, counts: impl Fn(&J) -> bool) -> usize {
         self.lock().lanes.waiting(device, counts)
     }
 
-    /// Queues a job for a device, of which at most `most_running` run at the same time. `Err`: no thread can be started, and none exists.
-    pub fn run(self: &Arc<Workers<J>>, device: DeviceNumber, most_running: usize, job: J) -> Result<(), J> {
+    /// Queues a job for a device, which begins when less than `most_running` run for it. `Err`: no thread can be started, and none exists.
+    pub fn run(self: &Arc<Self>, device: K, most_running: usize, job: J) -> Result<(), J> {
         let mut state = self.lock();
         state.lanes.push(device, most_running, job);
-        self.start_worker(&mut state);
+        let ready = self.start_workers(&mut state);
         if state.threads == 0
             && let Some(job) = state.lanes.take_back(device)
         {
             return Err(job);
         }
         drop(state);
-        self.work.notify_one();
+        self.wake_workers(ready);
         Ok(())
     }
 
     /// As [`Workers::run`]; without a thread, the caller's thread performs the job.
-    pub fn run_or_perform(self: &Arc<Workers<J>>, device: DeviceNumber, most_running: usize, job: J) {
+    pub fn run_or_perform(self: &Arc<Self>, device: K, most_running: usize, job: J) {
         if let Err(job) = self.run(device, most_running, job) {
             (self.perform)(job);
         }
     }
 
-    /// As [`Workers::run`]; without a thread, the job waits for another one, or for [`Workers::call`].
-    pub fn run_or_wait(self: &Arc<Workers<J>>, device: DeviceNumber, most_running: usize, job: J) {
-        self.lock().lanes.push(device, most_running, job);
-        self.call();
+    /// As [`Workers::run`]; without a thread, the job waits for another one, for [`Workers::call`] or [`Workers::perform_here`].
+    pub fn run_or_wait(self: &Arc<Self>, jobs: impl IntoIterator<Item = (K, usize, J)>) {
+        let mut state = self.lock();
+        jobs.into_iter().for_each(|(device, most_running, job)| state.lanes.push(device, most_running, job));
+        let ready = self.start_workers(&mut state);
+        drop(state);
+        self.wake_workers(ready);
     }
 
-    /// Starts or wakes a worker if jobs wait for one.
-    pub fn call(self: &Arc<Workers<J>>) {
-        self.start_worker(&mut self.lock());
-        self.work.notify_one();
+    /// Starts or wakes workers if jobs wait for one. Returns how many exist.
+    pub fn call(self: &Arc<Self>) -> usize {
+        let mut state = self.lock();
+        let (ready, threads) = (self.start_workers(&mut state), state.threads);
+        drop(state);
+        self.wake_workers(ready);
+        threads
+    }
+
+    /// Performs a job that waits in the caller's thread. `false`: there is none.
+    pub fn perform_here(&self) -> bool {
+        self.perform_next(self.lock()).1
     }
 
     /// Whether jobs wait, or a worker exists.
@@ -131,8 +147,34 @@ impl<J: Send + 'static> Workers<J> {
         state.threads > 0 || !state.lanes.are_empty()
     }
 
+    /// A view of what waits and runs, and the number of workers.
+    pub(crate) fn look<R>(&self, at: impl FnOnce(&Lanes<J, K>, usize) -> R) -> R {
+        let state = self.lock();
+        at(&state.lanes, state.threads)
+    }
+
+    /// Waits for the end of jobs while this holds, or until [`Workers::wake`] or for `longest`.
+    pub(crate) fn wait_while(&self, longest: Duration, mut holds: impl FnMut(&Lanes<J, K>) -> bool) {
+        let mut state = self.lock();
+        state.watchers += 1;
+        let waited = self.ended.wait_timeout_while(state, longest, |state| holds(&state.lanes));
+        (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.watchers -= 1;
+    }
+
+    /// Has [`Workers::wait_while`] look again.
+    pub fn wake(&self) {
+        let _state = self.lock();
+        self.ended.notify_all();
+    }
+
+    /// Sets the largest number of workers. Those that exist stay.
+    pub fn limit(&self, most_threads: usize) {
+        self.lock().most_threads = most_threads;
+    }
+
     /// Drops the jobs that wait and are not kept.
-    pub fn retain(&self, keeps: impl Fn(&J) -> bool) {
+    pub fn retain(&self, keeps: impl Fn(K, &J) -> bool) {
         self.lock().lanes.retain(keeps);
     }
 
@@ -140,35 +182,61 @@ impl<J: Send + 'static> Workers<J> {
     pub fn end(&self, keeps: impl Fn(&J) -> bool) {
         let mut state = self.lock();
         state.has_ended = true;
-        state.lanes.retain(keeps);
+        state.lanes.retain(|_, job| keeps(job));
         drop(state);
         self.work.notify_all();
     }
 
-    /// Starts a worker if fewer are free than jobs could run. The lock is held, so that each caller knows whether there is a worker.
-    fn start_worker(self: &Arc<Workers<J>>, state: &mut State<J>) {
-        // Workers that were started or woken and have not taken their job yet are free, too.
-        let free = state.threads - state.lanes.running();
-        if free >= state.lanes.ready() || state.threads >= self.most_threads {
-            return;
+    /// Starts workers if fewer are free than jobs could run. The lock is held, so that each caller knows whether there is a worker. Returns how
+    /// many jobs could run.
+    fn start_workers(self: &Arc<Self>, state: &mut State<J, K>) -> usize {
+        let ready = state.lanes.ready();
+        loop {
+            // Workers that were started or woken and have not taken their job yet are free, too. A job may run in a caller's thread.
+            let free = state.threads.saturating_sub(state.lanes.running());
+            if free >= ready || state.threads >= state.most_threads {
+                break;
+            }
+            let workers = self.clone();
+            match (self.start)(self.name, Box::new(move || workers.serve())) {
+                Ok(()) => state.threads += 1,
+                Err(error) => {
+                    tracing::debug!("no thread for read-ahead: {error}");
+                    break;
+                }
+            }
         }
-        let workers = self.clone();
-        match (self.start)(self.name, Box::new(move || workers.serve())) {
-            Ok(()) => state.threads += 1,
-            Err(error) => tracing::debug!("no thread for read-ahead: {error}"),
+        ready
+    }
+
+    fn wake_workers(&self, ready: usize) {
+        match ready {
+            0 => {}
+            1 => self.work.notify_one(),
+            _ => self.work.notify_all(),
         }
+    }
+
+    /// Performs the next job, if there is one.
+    fn perform_next<'a>(&'a self, mut state: MutexGuard<'a, State<J, K>>) -> (MutexGuard<'a, State<J, K>>, bool) {
+        let Some((device, job)) = state.lanes.take() else { return (state, false) };
+        drop(state);
+        // The panic has printed its message.
+        let _ = catch_unwind(AssertUnwindSafe(|| (self.perform)(job)));
+        let mut state = self.lock();
+        state.lanes.done(device);
+        if state.watchers > 0 {
+            self.ended.notify_all();
+        }
+        (state, true)
     }
 
     fn serve(&self) {
         let (mut state, mut has_waited) = (self.lock(), false);
         loop {
-            if let Some((device, job)) = state.lanes.take() {
-                drop(state);
-                let performing = Performing { workers: self, device };
-                (self.perform)(job);
-                drop(performing);
-                state = self.lock();
-                state.lanes.done(device);
+            let (next, has_performed) = self.perform_next(state);
+            state = next;
+            if has_performed {
                 has_waited = false;
             } else if has_waited || state.has_ended {
                 state.threads -= 1;
@@ -181,25 +249,9 @@ impl<J: Send + 'static> Workers<J> {
     }
 }
 
-impl<J> std::fmt::Debug for Workers<J> {
+impl<J, K> std::fmt::Debug for Workers<J, K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Workers").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-/// A worker at work. One that panics ends, and its place is free again.
-struct Performing<'a, J: Send + 'static> {
-    workers: &'a Workers<J>,
-    device: DeviceNumber,
-}
-
-impl<J: Send + 'static> Drop for Performing<'_, J> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let mut state = self.workers.lock();
-            state.threads -= 1;
-            state.lanes.done(self.device);
-        }
     }
 }
 
@@ -247,7 +299,7 @@ mod tests {
         let workers = Workers::with_start("test", THREADS, start, move |job| sender.send(job).unwrap());
         assert_eq!(workers.run(ONE, RUNNING, 1), Err(1));
         workers.run_or_perform(ONE, RUNNING, 2);
-        workers.run_or_wait(ONE, RUNNING, 3);
+        workers.run_or_wait([(ONE, RUNNING, 3)]);
         workers.call();
         assert_eq!((receiver.try_iter().collect::<Vec<_>>(), workers.waiting(ONE, |job| *job == 3)), (vec![2], 1));
         assert!(workers.is_active());
@@ -261,16 +313,14 @@ mod tests {
     }
 
     #[test]
-    fn worker_that_panics_leaves_its_place_to_another() {
+    fn worker_goes_on_after_a_job_that_panics() {
         let (sender, receiver) = mpsc::channel();
         let perform = move |job: u32| if job == 0 { panic!("for the test") } else { sender.send(job).unwrap() };
         let workers = Workers::new("test", 1, perform);
         workers.run(ONE, 1, 0).unwrap();
-        while workers.lock().threads > 0 {
-            std::thread::yield_now();
-        }
         workers.run(ONE, 1, 7).unwrap();
         assert_eq!(receiver.recv(), Ok(7));
+        assert_eq!(workers.lock().threads, 1);
     }
 }
 

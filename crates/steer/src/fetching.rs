@@ -133,7 +133,7 @@ impl Fetcher {
 
     /// Gives up the own descriptor of an open file, and what waits to be fetched for it.
     pub(crate) fn stop(&mut self, open: u64) {
-        self.workers.retain(|work| !matches!(work, Work::Read(read) if read.open == open));
+        self.workers.retain(|_, work| !matches!(work, Work::Read(read) if read.open == open));
         let opened = locked(&self.shared.opened).remove(&open);
         opened.into_iter().for_each(|opened| self.close(opened));
     }
@@ -152,7 +152,7 @@ impl Fetcher {
     fn close(&self, opened: Opened) {
         // A worker that uses it at this moment closes it.
         if let Some(descriptor) = Arc::into_inner(opened.descriptor) {
-            self.workers.run_or_wait(opened.device, RUNNING, Work::Close(descriptor));
+            self.workers.run_or_wait([(opened.device, RUNNING, Work::Close(descriptor))]);
         }
     }
 

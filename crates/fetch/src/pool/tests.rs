@@ -2,15 +2,16 @@
 
 use super::*;
 use std::collections::HashSet;
-use std::sync::mpsc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Mutex, mpsc};
 
 fn pool(devices: usize, most: usize) -> Arc<WorkerPool> {
     with(devices, most, start)
 }
 
 fn with(devices: usize, most: usize, start: Start) -> Arc<WorkerPool> {
-    let pool = WorkerPool { start, ..WorkerPool::new(devices, Instant::now(), 16, None) };
-    (pool.lock().free, pool.lock().replacements) = (most, most);
+    let pool = WorkerPool::with_start(devices, Instant::now(), 16, most, start);
+    pool.workers.limit(most);
     Arc::new(pool)
 }
 
@@ -40,16 +41,16 @@ fn there_are_never_more_threads_than_the_limit_and_every_device_has_its_turn() {
     assert!(count.most.load(Ordering::Acquire) <= 8);
     let done: HashSet<usize> = count.done.lock().unwrap().iter().copied().collect();
     assert_eq!(done.len(), 100);
-    assert!(!pool.is_incomplete() && pool.lock().free == 8);
+    assert!(!pool.is_incomplete());
 }
 
 /// Regression: `std::thread::scope` panics if the system refuses a thread.
 #[test]
 fn refused_threads_are_fewer_workers_and_without_any_the_calling_one_works() {
     static STARTED: AtomicUsize = AtomicUsize::new(0);
-    let none: Start = |_| Err(io::ErrorKind::WouldBlock.into());
-    let every_third: Start = |work| match STARTED.fetch_add(1, Ordering::Relaxed) % 3 {
-        0 => start(work),
+    let none: Start = |_, _| Err(io::ErrorKind::WouldBlock.into());
+    let every_third: Start = |name, work| match STARTED.fetch_add(1, Ordering::Relaxed) % 3 {
+        0 => start(name, work),
         _ => Err(io::ErrorKind::WouldBlock.into()),
     };
     for start in [none, every_third] {
@@ -66,7 +67,7 @@ fn refused_threads_are_fewer_workers_and_without_any_the_calling_one_works() {
         let mut done = count.done.lock().unwrap().clone();
         done.sort_unstable();
         assert_eq!(done, (0..100).collect::<Vec<_>>());
-        assert!(!pool.is_incomplete() && pool.lock().free == 8);
+        assert!(!pool.is_incomplete());
     }
 }
 
@@ -92,8 +93,8 @@ fn limited_process_has_at_most_this_many_workers() {
         let count = work_on(&pool, 100, || false);
         assert!(count.most.load(Ordering::Acquire) <= workers, "{threads}");
         let done: HashSet<usize> = count.done.lock().unwrap().iter().copied().collect();
-        assert_eq!((done.len(), pool.is_incomplete(), pool.lock().replacements), (100, false, 0), "{threads}");
-        assert!(pool.most_workers() <= workers && pool.lock().free <= workers, "{threads}");
+        assert_eq!((done.len(), pool.is_incomplete()), (100, false), "{threads}");
+        assert!(pool.most_workers() <= workers, "{threads}");
     }
 }
 
@@ -150,7 +151,7 @@ fn a_thread_that_panics_is_known_and_holds_nothing() {
 /// Regression: a device that did not answer blocked the threads of all other devices.
 #[test]
 fn device_that_does_not_answer_holds_neither_the_program_nor_other_devices() {
-    let (pool, (answer, silence)) = (pool(6, 2), mpsc::channel::<()>());
+    let (pool, (answer, silence)) = (pool(6, 4), mpsc::channel::<()>());
     let silence = Mutex::new(silence);
     let done = Arc::new(Mutex::new(Vec::new()));
     let (own, by) = (pool.clone(), done.clone());
