@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use ahead_lists::{Syntax, decode_pack, parse, parse_template};
+use ahead_files::lists::{Syntax, decode_pack, parse, parse_template};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     if let Ok(list) = decode_pack(bytes) {

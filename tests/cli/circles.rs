@@ -15,12 +15,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use syn::punctuated::Punctuated;
+use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
 
 /// The names of a module and its parents, from the root of its crate.
 type Name = Vec<String>;
-
-/// A word or a sign of a source file, and its line.
-type Token = (String, usize);
 
 /// The names that a source file uses and defines.
 #[derive(Default)]
@@ -44,142 +44,97 @@ struct Modules(BTreeMap<Name, Module>);
 /// For each module that is used by a sibling module: the place of the use.
 type Uses = BTreeMap<String, BTreeMap<String, String>>;
 
-/// Splits source text into words and signs, without comments, strings and characters.
-fn tokens(text: &str) -> Vec<Token> {
-    let (bytes, mut found, mut at, mut line) = (text.as_bytes(), Vec::new(), 0, 1);
-    while at < bytes.len() {
-        let rest = &text[at..];
-        let length = match bytes[at] {
-            b'/' if rest.starts_with("//") => rest.find('\n').unwrap_or(rest.len()),
-            b'/' if rest.starts_with("/*") => rest.find("*/").map_or(rest.len(), |end| end + 2),
-            b'r' if rest.starts_with("r\"") => rest[2..].find('"').map_or(rest.len(), |end| end + 3),
-            b'r' if rest.starts_with("r#\"") => rest[3..].find("\"#").map_or(rest.len(), |end| end + 5),
-            b'"' => quoted(rest),
-            b'\'' if rest[1..].starts_with('\\') => rest[3..].find('\'').map_or(rest.len(), |end| end + 4),
-            b'\'' if rest.chars().nth(2) == Some('\'') => rest.chars().take(3).map(char::len_utf8).sum(),
-            byte if is_of_word(char::from(byte)) => {
-                let length = rest.find(|sign| !is_of_word(sign)).unwrap_or(rest.len());
-                found.push((rest[..length].to_owned(), line));
-                length
-            }
-            _ if rest.starts_with("::") => {
-                found.push(("::".into(), line));
-                2
-            }
-            _ => {
-                let sign = rest.chars().next().unwrap();
-                if !sign.is_whitespace() {
-                    found.push((sign.to_string(), line));
-                }
-                sign.len_utf8()
-            }
-        };
-        line += rest[..length].matches('\n').count();
-        at += length;
-    }
-    found
-}
-
-fn is_of_word(sign: char) -> bool {
-    sign == '_' || sign.is_ascii_alphanumeric()
-}
-
-/// The length of the string literal at the beginning of a text.
-fn quoted(text: &str) -> usize {
-    let mut is_escaped = false;
-    let end = text.char_indices().skip(1).find(|(_, sign)| {
-        let ends = *sign == '"' && !is_escaped;
-        is_escaped = *sign == '\\' && !is_escaped;
-        ends
-    });
-    end.map_or(text.len(), |(at, _)| at + 1)
-}
-
-/// The length of the item at the beginning: up to its semicolon, or to the end of its block.
-fn item(tokens: &[Token]) -> usize {
-    let mut depth = 0;
-    for (index, (word, _)) in tokens.iter().enumerate() {
-        match word.as_str() {
-            "{" | "(" | "[" => depth += 1,
-            "}" if depth == 1 => return index + 1,
-            "}" | ")" | "]" => depth -= 1,
-            ";" if depth == 0 => return index + 1,
-            _ => {}
-        }
-    }
-    tokens.len()
-}
-
-/// The paths of the tree at the beginning, `a::{b, c::*}`, each with its name in this module, and the length of the tree.
-fn tree(tokens: &[Token], prefix: &Name) -> (Vec<(Name, String)>, usize) {
-    let word = |at: usize| tokens.get(at).map_or("", |(word, _)| word.as_str());
-    let (mut path, mut at) = (prefix.clone(), 0);
-    loop {
-        if word(at) == "{" {
-            let mut found = Vec::new();
-            at += 1;
-            while !["}", ""].contains(&word(at)) {
-                let (inner, length) = tree(&tokens[at..], &path);
-                found.extend(inner);
-                at += length + usize::from(word(at + length) == ",");
-            }
-            return (found, at + 1);
-        }
-        if word(at) != "self" || path.is_empty() {
-            path.push(word(at).to_owned());
-        }
-        at += 1;
-        if word(at) != "::"
-            || !(is_of_word(word(at + 1).chars().next().unwrap_or(' ')) || ["{", "*"].contains(&word(at + 1)))
-        {
-            break;
-        }
-        at += 1;
-    }
-    let name = if word(at) == "as" { word(at + 1) } else { path.last().map_or("", String::as_str) }.to_owned();
-    (vec![(path, name)], at + 2 * usize::from(word(at) == "as"))
-}
-
 impl Module {
     fn parse(file: &Path) -> Module {
-        let tokens = tokens(&fs::read_to_string(file).unwrap());
-        let words: Vec<&str> = tokens.iter().map(|(word, _)| word.as_str()).collect();
-        let (mut module, mut at) = (Module { file: file.into(), ..Module::default() }, 0);
-        while at < words.len() {
-            let before = at.checked_sub(1).map_or("", |before| words[before]);
-            at += match words[at] {
-                "#" if words[at..].starts_with(&["#", "[", "cfg", "(", "test", ")", "]"]) => {
-                    let length = item(&tokens[at + 7..]);
-                    let skipped = &words[at + 7..][..length];
-                    let module_of_file = skipped.windows(3).find(|words| words[0] == "mod" && words[2] == ";");
-                    module.for_tests.extend(module_of_file.map(|words| words[1].to_owned()));
-                    7 + length
-                }
-                "use" => {
-                    let (found, length) = tree(&tokens[at + 1..], &Name::new());
-                    for (path, name) in found {
-                        module.paths.push((path.clone(), tokens[at].1));
-                        match name.as_str() {
-                            "*" => module.globs.push(path[..path.len() - 1].to_vec()),
-                            _ => drop(module.imports.insert(name, path)),
-                        }
-                    }
-                    1 + length
-                }
-                "crate" | "super" if before != "::" && words.get(at + 1) == Some(&"::") => {
-                    let (found, length) = tree(&tokens[at..], &Name::new());
-                    module.paths.extend(found.into_iter().map(|(path, _)| (path, tokens[at].1)));
-                    length
-                }
-                "fn" | "struct" | "enum" | "trait" | "type" | "const" | "static" | "union" => {
-                    module.defined.extend(words.get(at + 1).map(|name| name.to_string()));
-                    1
-                }
-                _ => 1,
-            };
-        }
+        let mut module = Module { file: file.into(), ..Module::default() };
+        module.visit_file(&syn::parse_file(&fs::read_to_string(file).unwrap()).unwrap());
         module
     }
+
+    /// The paths of a tree of imports, `a::{b, c::*}`, each with its name in this module.
+    fn import(&mut self, tree: &syn::UseTree, prefix: &[String]) {
+        let inner = |name: &syn::Ident| [prefix, &[name.to_string()]].concat();
+        match tree {
+            syn::UseTree::Path(path) => self.import(&path.tree, &inner(&path.ident)),
+            syn::UseTree::Group(group) => group.items.iter().for_each(|tree| self.import(tree, prefix)),
+            syn::UseTree::Name(own) if own.ident == "self" => {
+                self.add_import(own, prefix.last().cloned(), prefix.to_vec())
+            }
+            syn::UseTree::Name(name) => self.add_import(name, Some(name.ident.to_string()), inner(&name.ident)),
+            syn::UseTree::Rename(renamed) => {
+                self.add_import(renamed, Some(renamed.rename.to_string()), inner(&renamed.ident))
+            }
+            syn::UseTree::Glob(star) => {
+                self.globs.push(prefix.to_vec());
+                self.paths.push((prefix.to_vec(), star.span().start().line));
+            }
+        }
+    }
+
+    fn add_import(&mut self, tree: &impl Spanned, name: Option<String>, path: Name) {
+        self.paths.push((path.clone(), tree.span().start().line));
+        self.imports.extend(name.map(|name| (name, path)));
+    }
+
+    /// A path in the code, if it leads out of the module.
+    fn add_path(&mut self, segments: Vec<&syn::Ident>) {
+        if ["crate", "super"].iter().any(|root| segments[0] == root) {
+            self.paths.push((segments.iter().map(ToString::to_string).collect(), segments[0].span().start().line));
+        }
+    }
+}
+
+impl<'a> Visit<'a> for Module {
+    fn visit_item_mod(&mut self, item: &'a syn::ItemMod) {
+        match is_for_tests(&item.attrs) {
+            false => visit::visit_item_mod(self, item),
+            true => {
+                self.for_tests.extend(Some(&item.ident).filter(|_| item.content.is_none()).map(ToString::to_string))
+            }
+        }
+    }
+
+    fn visit_item(&mut self, item: &'a syn::Item) {
+        let name = match item {
+            syn::Item::Const(item) => &item.ident,
+            syn::Item::Enum(item) => &item.ident,
+            syn::Item::Fn(item) if is_for_tests(&item.attrs) => return,
+            syn::Item::Fn(item) => &item.sig.ident,
+            syn::Item::Static(item) => &item.ident,
+            syn::Item::Struct(item) => &item.ident,
+            syn::Item::Trait(item) => &item.ident,
+            syn::Item::Type(item) => &item.ident,
+            _ => return visit::visit_item(self, item),
+        };
+        self.defined.insert(name.to_string());
+        visit::visit_item(self, item);
+    }
+
+    fn visit_impl_item_fn(&mut self, item: &'a syn::ImplItemFn) {
+        if !is_for_tests(&item.attrs) {
+            visit::visit_impl_item_fn(self, item);
+        }
+    }
+
+    fn visit_item_use(&mut self, item: &'a syn::ItemUse) {
+        self.import(&item.tree, &[]);
+    }
+
+    fn visit_path(&mut self, path: &'a syn::Path) {
+        self.add_path(path.segments.iter().map(|segment| &segment.ident).collect());
+        visit::visit_path(self, path);
+    }
+
+    /// The arguments of most macros are expressions.
+    fn visit_macro(&mut self, call: &'a syn::Macro) {
+        let arguments = call.parse_body_with(Punctuated::<syn::Expr, syn::Token![,]>::parse_terminated);
+        arguments.iter().flatten().for_each(|argument| self.visit_expr(argument));
+    }
+}
+
+fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
+    let is_test = |list: &syn::MetaList| list.path.is_ident("cfg") && list.tokens.to_string() == "test";
+    attributes.iter().any(|attribute| attribute.meta.require_list().is_ok_and(is_test))
 }
 
 impl Modules {
@@ -358,7 +313,7 @@ fn circle_is_found_and_named() {
         "// crate::a is a comment.\npub struct Thing;\npub struct Other;\nfn g() { \"\\\"\"; '\"'; super::c::h() }\n",
     );
     let c = ("c.rs", "pub fn h() { crate::a::f(); }\n");
-    assert_eq!(circles_of(&[lib, a, b, c]), ["a uses b (a.rs:2), b uses c (b.rs:4), c uses a (c.rs:1)"]);
+    assert_eq!(circles_of(&[lib, a, b, c]), ["a uses b (a.rs:3), b uses c (b.rs:4), c uses a (c.rs:1)"]);
     let free = ("c.rs", "pub fn h() { \"crate::a\"; }\n#[cfg(test)]\nmod tests {\n    use crate::a::f;\n}\n");
     assert!(circles_of(&[lib, a, b, free]).is_empty());
 }

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Pure crates: no I/O, no clock, no thread. They know only each other. In the order of the table of layers.
-const PURE: [&str; 7] = ["model", "policy", "device", "profile", "plan", "learn", "traces"];
+const PURE: [&str; 5] = ["model", "policy", "device", "profile", "plan"];
 
 /// Maximum number of lines of the command lines of `ahead` and `ahead-lab` together: they parse, render and set exit statuses.
 /// The generator of man pages is a part.

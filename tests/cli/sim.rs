@@ -401,8 +401,9 @@ fn control_characters_of_a_trace_do_not_reach_the_terminal() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("hostile\u{1b}[31m.trace");
     let kernel = "6.18\u{1b}[2J\u{1b}]0;owned\u{7}\nroot#\u{202e}".to_owned();
-    let header = ahead_traces::Header { kernel, machine: "x86_64".into(), page_bytes: 4096, command: Vec::new() };
-    ahead_traces::Writer::new(fs::File::create(&path).unwrap(), &header).unwrap().finish(0).unwrap();
+    let header =
+        ahead_policy::traces::Header { kernel, machine: "x86_64".into(), page_bytes: 4096, command: Vec::new() };
+    ahead_policy::traces::Writer::new(fs::File::create(&path).unwrap(), &header).unwrap().finish(0).unwrap();
     let sim = |arguments: &[&str]| ahead(["sim", "conform"]).args(arguments).arg(&path).done();
     for arguments in [&[][..], &["--policy", "linux-6.18"], &["--policy", "x\u{1b}[2J"]] {
         let output = sim(arguments);

@@ -1,8 +1,8 @@
 //! The commands to kill, and their scene.
 
 use crate::{LATEST_KILL, LONGEST, holders_of};
+use ahead_process::undo::{Action, Guard, ProcessId};
 use ahead_sys::{bdi, block, mounting};
-use ahead_undo::{Action, Guard, ProcessId};
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -129,8 +129,14 @@ impl Scene {
             succeed(Command::new("cp").args(&programs).arg(directory));
         }
         let own = ProcessId::own().expect("this process exists");
-        let debugfs =
-            ahead_undo::mounts::mount_noted(own, "debugfs".as_ref(), &path.join("debugfs"), "debugfs", false, "");
+        let debugfs = ahead_process::undo::mounts::mount_noted(
+            own,
+            "debugfs".as_ref(),
+            &path.join("debugfs"),
+            "debugfs",
+            false,
+            "",
+        );
         let debugfs = debugfs.expect("root may mount debugfs");
         let others = bystander.join("ahead");
         let bystander = Disk::new(&others, format!("{name}-other"), &bystander);
@@ -138,7 +144,7 @@ impl Scene {
         let device = ahead_disk::find(&bystander.name).expect("the disk was just created").device;
         let number = block::device_number(&device).expect("a block device has a number");
         let setting = bdi::read_ahead_file(number).expect("a disk has a window");
-        let note = ahead_undo::set_file(&setting, ODD_WINDOW_KB).expect("root may set a window");
+        let note = ahead_process::undo::set_file(&setting, ODD_WINDOW_KB).expect("root may set a window");
         let scene = Scene { home, name, target, bystander, _note: note, _debugfs: debugfs };
         succeed(&mut scene.create("old.img", "ext4"));
         scene.detach();
@@ -314,7 +320,7 @@ impl Scene {
     /// Whether this process's note still exists.
     pub fn has_own_note(&self) -> bool {
         let own = ProcessId::own().expect("this process exists");
-        let notes = ahead_undo::notes().expect("read the notes");
+        let notes = ahead_process::undo::notes().expect("read the notes");
         notes.iter().any(|(_, note)| note.owner == own && matches!(note.action, Action::SetFile { .. }))
     }
 }

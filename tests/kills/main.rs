@@ -16,8 +16,8 @@ mod commands;
 mod snapshot;
 
 use ahead_model::random::SplitMix64;
+use ahead_process::undo::ProcessId;
 use ahead_sys::{holders, machine};
-use ahead_undo::ProcessId;
 use commands::{Kind, Scene};
 use snapshot::Snapshot;
 use std::collections::BTreeMap;
@@ -131,7 +131,7 @@ fn settle(scene: &Scene, command: Option<ProcessId>) {
     let deadline = Instant::now() + LONGEST;
     loop {
         scene.detach();
-        let notes = ahead_undo::notes().expect("read the notes");
+        let notes = ahead_process::undo::notes().expect("read the notes");
         let owners =
             notes.iter().map(|(_, note)| note.owner).filter(|owner| owner.is_alive() && !scene.is_bystander(*owner));
         let left: Vec<ProcessId> = owners.chain(scene.own_processes()).chain(scene.daemons()).chain(command).collect();

@@ -8,9 +8,9 @@ use super::machine::{Held, needs_root, skip};
 use super::program::{built, program};
 use super::wait::wait_until;
 use ahead_model::DeviceNumber;
+use ahead_process::undo::loops::Loop;
+use ahead_process::undo::{Guard, ProcessId};
 use ahead_sys::{block, diskstats, evict, mounting, openat};
-use ahead_undo::loops::Loop;
-use ahead_undo::{Guard, ProcessId};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -68,7 +68,7 @@ pub fn copy_ahead(to: &Path) {
 pub fn mount(source: impl AsRef<Path>, target: &Path, fs_type: &str, options: &str) -> Option<Guard> {
     fs::create_dir_all(target).unwrap();
     let own = ProcessId::own().unwrap();
-    let mounted = ahead_undo::mounts::mount_noted(own, source.as_ref(), target, fs_type, false, options);
+    let mounted = ahead_process::undo::mounts::mount_noted(own, source.as_ref(), target, fs_type, false, options);
     mounted.or_else(|error| skip(error).ok_or(())).ok()
 }
 
@@ -142,7 +142,8 @@ impl Mounted {
 
     /// Attaches the loop device and mounts it.
     pub fn attach(&mut self) -> ahead_sys::Result<()> {
-        self.device = Some(ahead_undo::loops::attach(ProcessId::own()?, &self.image(), self.direct_io, false)?);
+        self.device =
+            Some(ahead_process::undo::loops::attach(ProcessId::own()?, &self.image(), self.direct_io, false)?);
         self.try_mount(false)
     }
 
@@ -155,7 +156,7 @@ impl Mounted {
     fn try_mount(&mut self, read_only: bool) -> ahead_sys::Result<()> {
         let own = ProcessId::own()?;
         let mount = |options: &str| {
-            ahead_undo::mounts::mount_noted(own, self.node(), &self.root, self.fs_type, read_only, options)
+            ahead_process::undo::mounts::mount_noted(own, self.node(), &self.root, self.fs_type, read_only, options)
         };
         let mounted = match mount(&self.options) {
             // Older kernels do not know the option about bitmaps.

@@ -23,7 +23,7 @@ pub fn signal(pid: u32, name: &str) {
 }
 
 /// Kills a process that may have ended already.
-pub fn kill_if_alive(process: ahead_undo::ProcessId) {
+pub fn kill_if_alive(process: ahead_process::undo::ProcessId) {
     // Another process may have the number by now.
     if process.is_alive() {
         let _ = std::panic::catch_unwind(|| signal(process.pid, "KILL"));
@@ -32,7 +32,7 @@ pub fn kill_if_alive(process: ahead_undo::ProcessId) {
 
 /// The changes that are noted for a process.
 pub fn notes_of(pid: u32) -> Vec<String> {
-    let notes = ahead_undo::notes().unwrap().into_iter().filter(|(_, note)| note.owner.pid == pid);
+    let notes = ahead_process::undo::notes().unwrap().into_iter().filter(|(_, note)| note.owner.pid == pid);
     notes.map(|(_, note)| note.action.to_string()).collect()
 }
 

@@ -8,7 +8,7 @@
 //!
 //! Every wait has a limit: a program that hangs fails its test.
 
-use ahead_undo::ProcessId;
+use ahead_process::undo::ProcessId;
 use serde_json::Value;
 use std::ffi::{OsStr, OsString};
 use std::fmt;

@@ -5,12 +5,12 @@ mod page;
 mod supervisors;
 mod times;
 
+use ahead_process::undo::{Action, Note};
 use ahead_sys::diskstats;
 use ahead_sys::mapping::Mapping;
 use ahead_tests::rig::machine::Held;
 use ahead_tests::rig::prelude::*;
 use ahead_tests::rig::profile::{extent, of_files, save};
-use ahead_undo::{Action, Note};
 
 fn words(text: &str) -> Vec<String> {
     text.split(' ').map(str::to_owned).collect()
@@ -238,7 +238,7 @@ fn a_concurrent_recording_is_reported() {
         note.owner.pid == recorder.pid()
             && matches!(&note.action, Action::SetFile { path, .. } if path.ends_with("fault_around_bytes"))
     };
-    let expected = ahead_undo::notes().unwrap().iter().any(|(_, note)| is_changed(note));
+    let expected = ahead_process::undo::notes().unwrap().iter().any(|(_, note)| is_changed(note));
     if !expected {
         eprintln!("skipped: this kernel does not allow changing the size of faults");
     }

@@ -3,11 +3,11 @@
 //! without a kill shows first how many changes a command notes.
 
 use ahead_model::random::SplitMix64;
+use ahead_process::undo::{Action, Note, ProcessId};
 use ahead_sys::{holders, loopdev, mounting};
 use ahead_tests::rig::prelude::*;
 use ahead_tests::rig::process::kill_if_alive;
 use ahead_tests::rig::program::signal_of;
-use ahead_undo::{Action, Note, ProcessId};
 use std::collections::BTreeSet;
 use std::process::ExitStatus;
 
@@ -51,7 +51,7 @@ impl Seen {
     /// Reads the notes that this process wrote.
     fn look(&mut self, pid: u32) {
         let writer = format!("-{pid}-");
-        for (path, Note { owner, action, .. }) in ahead_undo::notes().unwrap() {
+        for (path, Note { owner, action, .. }) in ahead_process::undo::notes().unwrap() {
             if !path.file_name().unwrap().to_str().unwrap().contains(&writer) {
                 continue;
             }
@@ -146,7 +146,7 @@ impl Place {
         });
         restore();
         self.assert_gone();
-        let notes = ahead_undo::notes().unwrap();
+        let notes = ahead_process::undo::notes().unwrap();
         let own: Vec<_> = notes.iter().filter(|(_, note)| owners.contains(&note.owner)).collect();
         assert!(own.is_empty(), "{own:?}");
     }
@@ -199,7 +199,7 @@ fn killed_create(random: &mut SplitMix64, place: &Place, filesystem: &str, count
     let image = place.path("x.img");
     let is_noted = |note: &Note| matches!(&note.action, Action::Remove { path, .. } if *path == image);
     // The image of a complete disk stays.
-    let unfinished = ahead_undo::notes().unwrap().iter().any(|(_, note)| is_noted(note));
+    let unfinished = ahead_process::undo::notes().unwrap().iter().any(|(_, note)| is_noted(note));
     place.restore(&seen.owners);
     assert!(!unfinished || !image.exists(), "the image is left");
     was_killed(ended)
@@ -245,7 +245,7 @@ fn killed_recording(random: &mut SplitMix64) -> bool {
     let own = format!("debugfs-{}-", child.pid());
     let (seen, ended) = watch(child, |seen| seen.count() >= changes);
     restore();
-    let notes = ahead_undo::notes().unwrap();
+    let notes = ahead_process::undo::notes().unwrap();
     assert!(notes.iter().all(|(_, note)| !seen.owners.contains(&note.owner)), "{notes:?}");
     for (path, old) in &seen.settings {
         // Another recording on this machine may hold the same setting.

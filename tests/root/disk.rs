@@ -42,7 +42,7 @@ fn assert_gone(disk: &DiskInfo) {
     let attached = loopdev::status(&disk.device).unwrap();
     assert!(attached.is_none_or(|status| !status.backing.to_string_lossy().contains(&disk.name)));
     assert_eq!(names_with("/run/ahead/disk", &disk.name), Vec::<String>::new());
-    assert_eq!(ahead_undo::notes().unwrap().iter().filter(|(_, note)| note.owner == disk.daemon).count(), 0);
+    assert_eq!(ahead_process::undo::notes().unwrap().iter().filter(|(_, note)| note.owner == disk.daemon).count(), 0);
     assert!(!disk.daemon.is_alive());
 }
 
@@ -321,7 +321,7 @@ fn daemon_without_its_killed_starter_leaves_nothing() {
         });
         format!("{setup}\n")
     };
-    ahead_undo::home::make_directory("testing", Path::new("/run/ahead/disk")).unwrap();
+    ahead_process::undo::home::make_directory("testing", Path::new("/run/ahead/disk")).unwrap();
     // Before the daemon gets its first message, before it can answer, and after its answer.
     for moment in 0..3 {
         let name = home.name("orphan");
@@ -334,8 +334,8 @@ fn daemon_without_its_killed_starter_leaves_nothing() {
             .stderr(File::create(&log).unwrap())
             .spawn()
             .unwrap();
-        let own = ahead_undo::ProcessId::of(child.id()).unwrap().unwrap();
-        ahead_undo::note_for(own, ahead_undo::Action::remove(&log)).unwrap().leave();
+        let own = ahead_process::undo::ProcessId::of(child.id()).unwrap().unwrap();
+        ahead_process::undo::note_for(own, ahead_process::undo::Action::remove(&log)).unwrap().leave();
         if moment > 0 {
             starter.write_all(setup(&name).as_bytes()).unwrap();
         }
@@ -347,7 +347,7 @@ fn daemon_without_its_killed_starter_leaves_nothing() {
         drop(starter);
         assert_eq!(child.wait().unwrap().code(), Some(1), "{moment}");
         // The last step of the daemon's helper.
-        wait_until("the last step", || ahead_undo::notes().unwrap().iter().all(|(_, note)| note.owner != own));
+        wait_until("the last step", || ahead_process::undo::notes().unwrap().iter().all(|(_, note)| note.owner != own));
         assert!(!log.exists(), "{moment}");
         assert!(!Path::new(&format!("/run/ahead/disk/{name}")).exists(), "{moment}");
     }

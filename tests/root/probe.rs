@@ -1,12 +1,12 @@
 //! `ahead probe` on real file systems, whose settings it does not read.
 
 use ahead_model::random::SplitMix64;
+use ahead_process::undo::ProcessId;
 use ahead_sys::bdi::read_ahead_file;
 use ahead_tests::rig::group::Group;
 use ahead_tests::rig::machine::Held;
 use ahead_tests::rig::prelude::*;
 use ahead_tests::rig::program::signal_of;
-use ahead_undo::ProcessId;
 
 fn probe(path: &Path, more: &[&str]) -> Value {
     ahead(["probe", "--json"]).arg(path).args(more).json()
@@ -49,11 +49,11 @@ fn a_file_system_with_its_own_blocks_has_no_window() {
         return eprintln!("skipped: no mksquashfs");
     }
     let own = ProcessId::own().unwrap();
-    let device = match ahead_undo::loops::attach(own, &image, true, false) {
+    let device = match ahead_process::undo::loops::attach(own, &image, true, false) {
         Ok(device) => device,
         Err(error) => return eprintln!("skipped: {error}"),
     };
-    let mount = ahead_undo::mounts::mount_noted(own, &device.device, &root, "squashfs", true, "");
+    let mount = ahead_process::undo::mounts::mount_noted(own, &device.device, &root, "squashfs", true, "");
     let Ok(_mount) = mount else { return eprintln!("skipped: no squashfs") };
     let found = probe(&root.join("file"), &["--only", "windows"]);
     for answer in ["window", "initial_window", "trigger", "max_request", "willneed_cap", "read_around"] {
@@ -208,7 +208,7 @@ fn a_tiny_disk_has_no_rates() {
     let _machine = Held::shared();
     let image = tempfile::NamedTempFile::new().unwrap();
     image.as_file().set_len(4 << 20).unwrap();
-    let device = match ahead_undo::loops::attach(ProcessId::own().unwrap(), image.path(), true, false) {
+    let device = match ahead_process::undo::loops::attach(ProcessId::own().unwrap(), image.path(), true, false) {
         Ok(device) => device,
         Err(error) => return eprintln!("skipped: {error}"),
     };

@@ -12,9 +12,9 @@ mod rooted;
 mod timeline;
 mod users;
 
+use ahead_process::undo::{Action, ProcessId};
 use ahead_profile::{MilestoneKind, Precision};
 use ahead_tests::rig::prelude::*;
-use ahead_undo::{Action, ProcessId};
 use rig::{Home, entry, find, install_below, ranges, resident_below, volume, volume_undisturbed};
 use std::time::SystemTime;
 
@@ -242,10 +242,10 @@ fn a_restore_without_root_names_the_remedy_in_one_line() {
     let gone = ProcessId { pid: std::process::id(), start_ticks: 1 };
     for name in ["a", "b"] {
         fs::write(home.path(name), "").unwrap();
-        ahead_undo::note_for(gone, Action::remove(&home.path(name))).unwrap().leave();
+        ahead_process::undo::note_for(gone, Action::remove(&home.path(name))).unwrap().leave();
     }
     let done = ahead(["restore"]).as_stranger().current_dir("/").done();
-    ahead_undo::restore_owned_by(gone).unwrap();
+    ahead_process::undo::restore_owned_by(gone).unwrap();
     done.code(77).out_is("").says("sudo ahead restore").in_one_line();
 }
 

@@ -1,14 +1,14 @@
 //! Windows on real devices: the governing window is set, kept, compared and restored. An interruption or a kill leaves
 //! no change.
 
+use ahead_disk::tune::System;
 use ahead_measure::tune::{Depth, Plan, Workload};
 use ahead_model::DeviceNumber;
+use ahead_policy::traces::{Event, FileSeen, Header, Record, Use, Writer};
 use ahead_sys::{bdi, mounts};
 use ahead_tests::rig::mounted::{Unmounted, bindfs, mount, overlay};
 use ahead_tests::rig::prelude::*;
 use ahead_tests::rig::profile::{of_files, save, used_whole};
-use ahead_traces::{Event, FileSeen, Header, Record, Use, Writer};
-use ahead_tune::System;
 use std::sync::atomic::AtomicBool;
 
 fn tune(arguments: &[&str]) -> Program {
@@ -147,13 +147,13 @@ fn window_is_found_with_and_without_a_mount() {
 #[test]
 fn a_copied_file_system_is_not_identified_by_its_uuid() {
     let (Some(mounted), root) = (Mounted::new("ext4"), root()) else { return };
-    let (home, own) = (tempfile::tempdir().unwrap(), ahead_undo::ProcessId::own().unwrap());
+    let (home, own) = (tempfile::tempdir().unwrap(), ahead_process::undo::ProcessId::own().unwrap());
     let (image, point) = (home.path().join("image"), home.path().join("mnt"));
     program("sync").ok();
     fs::copy(mounted.image(), &image).unwrap();
     fs::create_dir(&point).unwrap();
-    let device = ahead_undo::loops::attach(own, &image, true, false).unwrap();
-    let _mount = ahead_undo::mounts::mount_noted(own, &device.device, &point, "ext4", false, "").unwrap();
+    let device = ahead_process::undo::loops::attach(own, &image, true, false).unwrap();
+    let _mount = ahead_process::undo::mounts::mount_noted(own, &device.device, &point, "ext4", false, "").unwrap();
     let with = |place: &Path, arguments: &[&str]| {
         tune(&[&[place.to_str().unwrap(), "--root", root.path().to_str().unwrap()], arguments].concat())
     };
@@ -432,7 +432,7 @@ fn a_target_that_vanishes_before_its_files_are_created_is_reported() {
     let Some(mounted) = Mounted::alone("ext4") else { return };
     let (before, system) = (bdi::read_ahead_kb(mounted.number()).unwrap(), System::default());
     let below = || fs::read_dir(&mounted.root).unwrap().count();
-    let target = &ahead_tune::find(&system, &mounted.root).unwrap()[0];
+    let target = &ahead_disk::tune::find(&system, &mounted.root).unwrap()[0];
     let (workload, stop) = (Workload::Common, AtomicBool::new(false));
     let plan = Plan { target, system: &system, depth: Depth::Search, streams: 2, workload, stop: &stop };
     let mut calls = 0;

@@ -1,7 +1,7 @@
 //! Inputs that caused failures of earlier versions.
 
 use crate::{ALWAYS_SEED, Trial, kinds};
-use ahead_traces::{Cached, Event, FileSeen, Header, Record, Writer};
+use ahead_policy::traces::{Cached, Event, FileSeen, Header, Record, Writer};
 use std::path::Path;
 
 /// Whether an input of this kind is accepted. Harm fails the test.

@@ -4,8 +4,8 @@ use crate::notify::Notify;
 use crate::stopping::unless_stopped;
 use crate::{Result, Stopped, restore};
 use ahead_process::Signals;
+use ahead_process::undo::machine_lock::MachineLock;
 use ahead_sys::machine;
-use ahead_undo::machine_lock::MachineLock;
 use std::time::Duration;
 
 /// Interval between attempts to take the lock and checks for a signal.

@@ -40,12 +40,12 @@ pub(crate) use single_faults::is_fault_around_off;
 #[cfg(feature = "observe")]
 pub use source::{SOURCES, Source};
 
-pub use ahead_learn::{FileSystem, Host, LeftOut, Observation, Run};
+pub use ahead_profile::learn::{FileSystem, Host, LeftOut, Observation, Run};
 pub use filesystem::OsFileSystem;
 
-use ahead_learn::memory_limit_bytes;
 use ahead_model::{DeviceNumber, sorting};
 use ahead_profile::Profile;
+use ahead_profile::learn::memory_limit_bytes;
 use ahead_sys::{Result, machine, mounts};
 use std::collections::BTreeSet;
 
@@ -53,7 +53,7 @@ use std::collections::BTreeSet;
 ///
 /// Errors: the mount table cannot be read.
 pub fn learn(observation: &Observation, run: &Run) -> Result<(Profile, LeftOut)> {
-    Ok(ahead_learn::to_profile(&OsFileSystem, &host()?, observation, run))
+    Ok(ahead_profile::learn::to_profile(&OsFileSystem, &host()?, observation, run))
 }
 
 /// The files that an observed run wrote and that a later start reads.
@@ -61,7 +61,7 @@ pub fn learn(observation: &Observation, run: &Run) -> Result<(Profile, LeftOut)>
 /// Errors: the mount table cannot be read.
 #[cfg(feature = "observe")]
 fn written_files(observation: &Observation, run: &Run) -> Result<Vec<ahead_profile::PathBytes>> {
-    Ok(ahead_learn::written_files(&OsFileSystem, &host()?, observation, run))
+    Ok(ahead_profile::learn::written_files(&OsFileSystem, &host()?, observation, run))
 }
 
 /// This machine.

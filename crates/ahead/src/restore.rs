@@ -3,8 +3,8 @@
 use crate::notify::Notify;
 use crate::{Error, Result};
 use ahead_disk::DiskInfo;
-use ahead_undo::machine_lock::MachineLock;
-use ahead_undo::{Action, FileIdentity, Note, Outcome, ProcessId, Restored};
+use ahead_process::undo::machine_lock::MachineLock;
+use ahead_process::undo::{Action, FileIdentity, Note, Outcome, ProcessId, Restored};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
 use std::fs;
@@ -22,7 +22,7 @@ const LONG: Duration = Duration::from_secs(3600);
 pub fn everything() -> Result<Vec<Restored>> {
     check_privileges()?;
     let mut done = detach_abandoned(|note| !note.owner.is_alive())?;
-    done.extend(ahead_undo::restore()?);
+    done.extend(ahead_process::undo::restore()?);
     Ok(done)
 }
 
@@ -34,27 +34,27 @@ pub fn everything() -> Result<Vec<Restored>> {
 pub fn after(process: ProcessId) -> Result<()> {
     while !ahead_process::wait_end(process, LONG)? {}
     detach_abandoned(|note| note.owner == process)?;
-    ahead_undo::restore_owned_by(process)?;
+    ahead_process::undo::restore_owned_by(process)?;
     Ok(())
 }
 
 /// Restores kernel settings that a killed process left changed, because they would falsify measurements. With the lock held, no other
 /// process needs them.
 pub fn settings(_lock: &MachineLock, notify: Notify<'_>) {
-    report(ahead_undo::restore_settings(), notify);
+    report(ahead_process::undo::restore_settings(), notify);
 }
 
 /// The same for a process that measures without the lock. While another process holds the lock, this changes nothing.
 pub fn settings_if_free(notify: Notify<'_>) {
     // A process that finds the lock taken waits and reports that, so it is taken only if there are notes.
-    if matches!(ahead_undo::has_abandoned_settings(), Ok(false)) {
+    if matches!(ahead_process::undo::has_abandoned_settings(), Ok(false)) {
         return;
     }
     match MachineLock::try_acquire() {
         Ok(Some(lock)) => settings(&lock, notify),
         Ok(None) => {}
         // A caller that may not take the lock may not restore settings either: the remedy is reported, and the work continues.
-        Err(_) => report(ahead_undo::restore_settings(), notify),
+        Err(_) => report(ahead_process::undo::restore_settings(), notify),
     }
 }
 
@@ -76,8 +76,8 @@ fn report(outcome: ahead_sys::Result<Vec<Restored>>, notify: Notify<'_>) {
 
 /// Checks that the caller may remove notes. Otherwise it may not undo their changes either, and there is one error for all of them.
 fn check_privileges() -> Result<()> {
-    let may_not = accessat(CWD, ahead_undo::NOTES, Access::WRITE_OK, AtFlags::EACCESS) == Err(Errno::ACCESS);
-    if may_not && ahead_undo::notes()?.iter().any(|(_, note)| !note.owner.is_alive()) {
+    let may_not = accessat(CWD, ahead_process::undo::NOTES, Access::WRITE_OK, AtFlags::EACCESS) == Err(Errno::ACCESS);
+    if may_not && ahead_process::undo::notes()?.iter().any(|(_, note)| !note.owner.is_alive()) {
         let (what, remedy) = ("undoing changes of a killed ahead".into(), "sudo ahead restore".into());
         return Err(Error::Sys(ahead_sys::Error::NotPermitted { what, remedy }));
     }
@@ -87,7 +87,7 @@ fn check_privileges() -> Result<()> {
 /// Detaches disks whose image is in a temporary directory of a killed `ahead`, which is to be removed. The daemons of these disks still
 /// run, so their notes are not undone, and their mounts would prevent the removal.
 fn detach_abandoned(is_left: impl Fn(&Note) -> bool) -> Result<Vec<Restored>> {
-    let notes = ahead_undo::notes()?;
+    let notes = ahead_process::undo::notes()?;
     let left = notes.iter().filter(|(_, note)| is_left(note));
     // The path of a disk's image has no symbolic links.
     let trees: Vec<PathBuf> = left

@@ -15,7 +15,7 @@ use super::store::BootStore;
 use super::units::is_installed;
 use ahead::prefetch::file_as_it_is;
 use ahead::{Notify, Result};
-use ahead_lists::content::{ContentReader, Examined, Replaced, used_ranges};
+use ahead_files::lists::content::{ContentReader, Examined, Replaced, used_ranges};
 use ahead_profile::{File, PathBytes, Profile};
 use ahead_sys::mounts;
 use ahead_sys::root::Root;

@@ -187,7 +187,7 @@ fn cached_files() -> Result<BTreeMap<PathBuf, Cached>> {
         let files = ahead_observe::cached_files(&directory)?;
         let last = files.len().saturating_sub(1).max(1) as u64;
         for (number, file) in files.into_iter().enumerate() {
-            let path = ahead_learn::places(&table, file.device, &file.path).next().map(|(_, path)| path);
+            let path = ahead_profile::learn::places(&table, file.device, &file.path).next().map(|(_, path)| path);
             let cached = Cached { part: PARTS * number as u64 / last, size_bytes: Some(file.size_bytes) };
             found.extend(path.map(|path| (PathBuf::from(OsStr::from_bytes(&path)), cached)));
         }

@@ -16,8 +16,8 @@
 
 use ahead::prefetch::file_as_it_is;
 use ahead::{Notify, Result};
-use ahead_lists::content::{ContentReader, Examined, used_ranges};
-use ahead_lists::{Joined, Syntax};
+use ahead_files::lists::content::{ContentReader, Examined, used_ranges};
+use ahead_files::lists::{Joined, Syntax};
 use ahead_model::RangeSet;
 use ahead_profile::{File, Profile, Recording, check_path};
 use ahead_sys::mounts;
@@ -115,8 +115,8 @@ fn parse(path: &Path, bytes: &[u8]) -> std::result::Result<Vec<PackageFile>, Str
         let used = profile.files.into_iter().filter(|file| !file.deleted && !file.extents.is_empty());
         return Ok(used.map(PackageFile::Recorded).collect());
     }
-    let list = ahead_lists::parse(bytes, Syntax::default()).map_err(|error| error.to_string())?;
-    let absolute = |listed: &ahead_lists::Listed| {
+    let list = ahead_files::lists::parse(bytes, Syntax::default()).map_err(|error| error.to_string())?;
+    let absolute = |listed: &ahead_files::lists::Listed| {
         let path = &listed.path;
         check_path(path).map_err(|reason| format!("{}: {reason}", String::from_utf8_lossy(path).escape_debug()))?;
         Ok(PackageFile::Listed(path.clone(), listed.everything()))
@@ -330,7 +330,7 @@ mod tests {
     fn content_check_of_a_package_drops_what_differs() {
         let system = System::new();
         let mut carried = recorded("/usr/lib/a", 40_000, 32_768);
-        let equal = ahead_lists::content::digest(&[1; 16_384]);
+        let equal = ahead_files::lists::content::digest(&[1; 16_384]);
         let check = |pieces: Vec<u32>| Some(Box::new(ahead_profile::ContentCheck { layout: 0, pieces }));
         carried.files[0].content = check(vec![equal, 5]);
         system.carry("a.ahead", &ahead_profile::encode(&carried).unwrap());

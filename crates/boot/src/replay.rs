@@ -8,9 +8,9 @@ use ahead::prefetch::{Account, HeadStart, Options, PrefetchProcess, Priority, Pr
 use ahead::{Error, Notify, Result};
 use ahead_fetch::calls;
 use ahead_process::Signals;
+use ahead_process::undo::home;
 use ahead_profile::Profile;
 use ahead_sys::root::Root;
-use ahead_undo::home;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};

@@ -2,7 +2,7 @@
 
 use crate::root::RootArgument;
 use ahead_files::Place;
-use ahead_lists::{Checked, Finding, Fixed, Problem};
+use ahead_files::lists::{Checked, Finding, Fixed, Problem};
 use ahead_profile::Profile;
 use ahead_report::json::add_path;
 use ahead_report::number;
@@ -56,7 +56,7 @@ impl Check {
         };
         let total = profile.files.len();
         let progress = Progress::new(total as u64);
-        let mut checked = ahead_lists::check(&profile, &root, |done| {
+        let mut checked = ahead_files::lists::check(&profile, &root, |done| {
             if done % STEP == STEP - 1 {
                 progress.at(done as u64, total as u64, "checking files");
             }
@@ -67,7 +67,7 @@ impl Check {
         drop(progress);
         let fixed = match &place {
             Some(place) => {
-                let (better, fixed) = ahead_lists::fix(profile.clone(), &checked, &root, self.by_content);
+                let (better, fixed) = ahead_files::lists::fix(profile.clone(), &checked, &root, self.by_content);
                 if fixed != Fixed::default() {
                     place.save(&better, access.filter(|_| machine::is_root()))?;
                 }

@@ -1,7 +1,7 @@
 //! `ahead export`: the files of a profile as a list for other programs.
 
 use crate::{messages, output};
-use ahead_lists::PackHeader;
+use ahead_files::lists::PackHeader;
 use ahead_model::DeviceNumber;
 use ahead_profile::Profile;
 use ahead_report::number::count;
@@ -54,8 +54,8 @@ impl Export {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let profile = self.relative(ahead_files::load(&self.profile)?)?;
         let list = match self.format {
-            Format::List => ahead_lists::write(&profile, self.null, |path| self.exists(&profile, path))?,
-            Format::ReadaheadList => ahead_lists::write_paths(&profile, self.null)?,
+            Format::List => ahead_files::lists::write(&profile, self.null, |path| self.exists(&profile, path))?,
+            Format::ReadaheadList => ahead_files::lists::write_paths(&profile, self.null)?,
             Format::Ureadahead => pack(&profile)?,
         };
         match &self.output {
@@ -92,11 +92,12 @@ impl Export {
 }
 
 fn pack(profile: &Profile) -> anyhow::Result<Vec<u8>> {
-    let device = DeviceNumber::from_key(ahead_lists::main_device(profile));
+    let device = DeviceNumber::from_key(ahead_files::lists::main_device(profile));
     let others = profile.files.iter().filter(|file| !file.deleted && file.device != device.key()).count();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
     let rotational = block::disk_setting(device, "rotational").is_some_and(|setting| setting == "1");
-    let (pack, too_long) = ahead_lists::encode_pack(profile, PackHeader { created_unix_s: now.as_secs(), rotational });
+    let (pack, too_long) =
+        ahead_files::lists::encode_pack(profile, PackHeader { created_unix_s: now.as_secs(), rotational });
     for (files, why) in [(others as u64, "on other devices"), (too_long, "with paths longer than 255 bytes")] {
         if files > 0 {
             messages::print(&format!("left out: {} {why}", count(files, "file", "files")));

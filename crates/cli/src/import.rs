@@ -4,7 +4,7 @@ use crate::messages;
 use crate::root::RootArgument;
 use ahead::prefetch::{Options, resolve};
 use ahead::store::{Arguments, ProfileOutput};
-use ahead_lists::{List, Syntax};
+use ahead_files::lists::{List, Syntax};
 use ahead_profile::MAX_FILE_BYTES;
 use ahead_report::number::{count, size};
 use ahead_report::progress::Progress;
@@ -74,8 +74,8 @@ impl Import {
         if profile.files.is_empty() {
             bail!("{name}: no file of this list can be prefetched; nothing was written");
         }
-        ahead_lists::add_content_checks(&mut profile, &root);
-        ahead_lists::add_origin(&mut profile, &name, &root);
+        ahead_files::lists::add_content_checks(&mut profile, &root);
+        ahead_files::lists::add_origin(&mut profile, &name, &root);
         output.save(&profile)?;
         let files = count(profile.files.len() as u64, "file", "files");
         messages::print(&format!(
@@ -88,13 +88,13 @@ impl Import {
 
     fn parse(&self, bytes: &[u8], root: &Root) -> anyhow::Result<List> {
         let format = match self.format {
-            None if !self.null && bytes.starts_with(ahead_lists::PACK_SIGNATURE) => Format::Ureadahead,
+            None if !self.null && bytes.starts_with(ahead_files::lists::PACK_SIGNATURE) => Format::Ureadahead,
             format => format.unwrap_or(Format::List),
         };
         Ok(match format {
-            Format::List => ahead_lists::parse(bytes, Syntax { nul: self.null, paths_only: false })?,
-            Format::ReadaheadList => ahead_lists::parse(bytes, Syntax { nul: false, paths_only: true })?,
-            Format::Ureadahead => ahead_lists::decode_pack(bytes)?,
+            Format::List => ahead_files::lists::parse(bytes, Syntax { nul: self.null, paths_only: false })?,
+            Format::ReadaheadList => ahead_files::lists::parse(bytes, Syntax { nul: false, paths_only: true })?,
+            Format::Ureadahead => ahead_files::lists::decode_pack(bytes)?,
             Format::Template => expand(bytes, root)?,
         })
     }
@@ -102,10 +102,10 @@ impl Import {
 
 /// The files that match the patterns.
 fn expand(bytes: &[u8], root: &Root) -> anyhow::Result<List> {
-    let template = ahead_lists::parse_template(bytes)?;
+    let template = ahead_files::lists::parse_template(bytes)?;
     let progress = Progress::spinner();
     let expanded =
-        ahead_lists::expand(&template, root, |entries| progress.say(format!("{entries} directory entries")))?;
+        ahead_files::lists::expand(&template, root, |entries| progress.say(format!("{entries} directory entries")))?;
     drop(progress);
     if expanded.unreadable > 0 {
         let directories = count(expanded.unreadable, "directory", "directories");

@@ -13,6 +13,6 @@ fn main() -> ExitCode {
     }
     let command = Command::parse();
     ahead_cli::start_log();
-    ahead_undo::guardian::enable(ahead_cli::GUARDIAN_ARGUMENTS);
+    ahead_process::undo::guardian::enable(ahead_cli::GUARDIAN_ARGUMENTS);
     ahead_cli::exit::status(command.run())
 }

@@ -132,7 +132,7 @@ impl Record {
         let kept = is_good || !output.is_taken();
         if kept {
             // The program's pages are still resident.
-            ahead_lists::add_content_checks(&mut recording.profile, &self.root()?);
+            ahead_files::lists::add_content_checks(&mut recording.profile, &self.root()?);
             output.save(&recording.profile)?;
         }
         let summary = Summary { recording: &recording, path: output.path(), kept };

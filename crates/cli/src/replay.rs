@@ -6,7 +6,7 @@ use crate::window::WindowArguments;
 use crate::{account, import, messages};
 use ahead::Signals;
 use ahead::prefetch::{self, HeadStart, Options, PrefetchProcess, ProfileFile, Program, Request, WindowSize};
-use ahead_lists::Syntax;
+use ahead_files::lists::Syntax;
 use ahead_profile::{DecodeError, LoadError};
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
@@ -70,7 +70,7 @@ impl Replay {
             };
         }
         let bytes = import::read(&self.profile).context("read the list from standard input")?;
-        let list = ahead_lists::parse(&bytes, Syntax { nul: self.null, paths_only: false });
+        let list = ahead_files::lists::parse(&bytes, Syntax { nul: self.null, paths_only: false });
         Ok(ProfileFile::Listed(list.context("list from standard input")?))
     }
 

@@ -1,8 +1,8 @@
 //! `ahead restore`: undoes what a killed `ahead` left changed.
 
 use crate::messages;
+use ahead_process::undo::{Outcome, ProcessId, Restored};
 use ahead_report::text::printable;
-use ahead_undo::{Outcome, ProcessId, Restored};
 use anyhow::bail;
 use clap::Args;
 use serde_json::json;

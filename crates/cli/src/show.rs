@@ -4,7 +4,7 @@ use crate::missing::MissingProfile;
 use crate::root::RootArgument;
 use crate::{list, output};
 use ahead::store;
-use ahead_lists::Problem;
+use ahead_files::lists::Problem;
 use ahead_model::sorting;
 use ahead_profile::{File, Profile};
 use ahead_report::number;
@@ -204,7 +204,7 @@ fn state(file: &File, root: &Root) -> State {
     if file.deleted {
         return State::Deleted;
     }
-    match ahead_lists::compare(file, root).1 {
+    match ahead_files::lists::compare(file, root).1 {
         // A run prefetches a replaced file, too: it has the recorded size and time.
         None | Some(Problem::Replaced) => State::Current,
         Some(Problem::Missing) => State::Missing,

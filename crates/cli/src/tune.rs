@@ -3,11 +3,11 @@
 mod print;
 
 use crate::{exit, messages, programs, restore};
+use ahead_disk::tune::{Checked, Restored, Set, Store, System, Target, all, find};
 use ahead_model::quantity::{parse_rate, parse_size, parse_time};
 use ahead_process::Signals;
+use ahead_process::undo::machine_lock::MachineLock;
 use ahead_report::table::Screen;
-use ahead_tune::{Checked, Restored, Set, Store, System, Target, all, find};
-use ahead_undo::machine_lock::MachineLock;
 use clap::{ArgGroup, Args};
 use serde_json::{Value, json};
 use std::io::Write;
@@ -332,7 +332,7 @@ pub fn pretty(value: &Value) -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ahead_tune::Error;
+    use ahead_disk::tune::Error;
 
     /// Regression: the status was 0 although every target had failed.
     #[test]

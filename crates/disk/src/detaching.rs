@@ -14,12 +14,12 @@ use crate::state::{self, DiskInfo, Paths};
 use crate::teardown::{END_TIME, require_root, restore_settings_of, undo_all_of};
 use crate::{Client, Error, Result};
 use ahead_process::Signals;
+use ahead_process::undo::Action;
 use ahead_process::wait_end;
 use ahead_sys::directory::DirectoryEntry;
 use ahead_sys::loopdev::Attachment;
 use ahead_sys::mounts::{self, Mount};
 use ahead_sys::{block, holders, loopdev, mounting};
-use ahead_undo::Action;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::ErrorKind;
@@ -166,8 +166,8 @@ impl Detaching<'_> {
     /// Mounts the disk again, with a new note, because it is another mount.
     fn mount_again(&self, mount: &Mount, entry: &DirectoryEntry) -> Result<()> {
         let is_its = |action: &Action| matches!(action, Action::Unmount { target, .. } if target == point(mount));
-        ahead_undo::forget(self.disk.daemon, is_its)?;
-        ahead_undo::mounts::mount_again(self.disk.daemon, &self.disk.device, mount, entry)?.leave();
+        ahead_process::undo::forget(self.disk.daemon, is_its)?;
+        ahead_process::undo::mounts::mount_again(self.disk.daemon, &self.disk.device, mount, entry)?.leave();
         Ok(())
     }
 

@@ -1,4 +1,5 @@
-//! Emulated disks, seen from the programs that use them: lists them, reads their counters, detaches them.
+//! The disks of this machine: their windows ([`tune`]), and the emulated ones, seen from the programs that use them: lists them, reads their
+//! counters, detaches them.
 //!
 //! ```text
 //!     list, find ◀── /run/ahead/disk/NAME.json ◀── the disk's server (laboratory)
@@ -20,6 +21,7 @@ mod name;
 pub mod protocol;
 pub mod state;
 pub mod teardown;
+pub mod tune;
 
 pub use accuracy::{Floor, Punctuality};
 pub use client::Client;

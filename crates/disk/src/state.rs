@@ -6,8 +6,8 @@ use ahead_device::Model;
 use ahead_model::DeviceNumber;
 use ahead_model::sorting;
 use ahead_process::Signals;
-use ahead_undo::home;
-use ahead_undo::{Guard, ProcessId};
+use ahead_process::undo::home;
+use ahead_process::undo::{Guard, ProcessId};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::Write;
@@ -126,7 +126,7 @@ pub fn write(info: &DiskInfo) -> Result<Guard> {
     let path = Paths::of(&info.name).state;
     let what = || format!("write {}", path.display());
     let text = serde_json::to_vec_pretty(info).map_err(|e| Error::io(what(), std::io::Error::other(e)))?;
-    let (mut file, guard) = ahead_undo::create_file(info.daemon, &path, 0o644)?;
+    let (mut file, guard) = ahead_process::undo::create_file(info.daemon, &path, 0o644)?;
     file.write_all(&text).map_err(|e| Error::io(what(), e))?;
     Ok(guard)
 }

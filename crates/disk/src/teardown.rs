@@ -1,8 +1,8 @@
 //! Undoing the changes noted for the daemon of a disk.
 
 use crate::{Error, Result};
+use ahead_process::undo::{Outcome, ProcessId, Restored};
 use ahead_sys::machine;
-use ahead_undo::{Outcome, ProcessId, Restored};
 use std::time::Duration;
 
 /// Timeout for a daemon to end after the request. It only has to unmount, which takes milliseconds.
@@ -18,12 +18,12 @@ pub fn require_root() -> Result<()> {
 
 /// Undoes the changes noted for an ended process, and logs those that are not undone. Returns the first error.
 pub fn undo_all_of(process: ProcessId) -> Result<()> {
-    first_failure(ahead_undo::restore_owned_by(process)?)
+    first_failure(ahead_process::undo::restore_owned_by(process)?)
 }
 
 /// As [`undo_all_of`], only for kernel settings, while the process still runs.
 pub fn restore_settings_of(process: ProcessId) -> Result<()> {
-    first_failure(ahead_undo::restore_settings_of(process)?)
+    first_failure(ahead_process::undo::restore_settings_of(process)?)
 }
 
 fn first_failure(restored: Vec<Restored>) -> Result<()> {

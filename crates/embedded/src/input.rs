@@ -9,7 +9,7 @@
 //! So a damaged profile is never read as a list.
 
 use ahead::Profile;
-use ahead_lists::{List, Syntax};
+use ahead_files::lists::{List, Syntax};
 use ahead_profile::{DecodeError, LoadError, MAX_FILE_BYTES};
 use ahead_sys::directory;
 use std::io::{self, Read};
@@ -42,7 +42,7 @@ pub fn load(path: &Path, nul: bool) -> Result<Input, String> {
     let bytes = read(path).map_err(|error| named(&error))?;
     match not_a_profile {
         Some(error) if !matches!(bytes.first(), Some(b'/' | b'#')) => Err(error.to_string()),
-        _ => ahead_lists::parse(&bytes, Syntax { nul, paths_only: false })
+        _ => ahead_files::lists::parse(&bytes, Syntax { nul, paths_only: false })
             .map(Input::List)
             .map_err(|error| named(&error)),
     }

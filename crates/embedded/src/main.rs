@@ -16,7 +16,7 @@ mod input;
 
 use ahead::prefetch::{Options, account_lines, reserve_descriptors, resolve};
 use ahead::{Account, Profile, Replay};
-use ahead_lists::List;
+use ahead_files::lists::List;
 use ahead_sys::descriptors;
 use ahead_sys::root::Root;
 use arguments::{Arguments, Asked};

@@ -1,4 +1,4 @@
-//! Files that are written in one step, and profiles in files.
+//! Files that are written in one step, profiles in files, and lists of files ([`lists`]).
 //!
 //! ```text
 //!     Profile ──encode──▶ bytes ──save──▶ Replacement ──rename──▶ NAME.ahead ──load──▶ bytes ──decode──▶ Profile
@@ -7,6 +7,7 @@
 //! Contents come in, files with their names go out, and back. This crate must never leave a file that is half written under its name, write
 //! through a link of another user, or open a FIFO or a device.
 
+pub mod lists;
 mod profile;
 mod replacement;
 

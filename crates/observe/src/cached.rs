@@ -2,8 +2,8 @@
 
 use crate::event::{Event, decode};
 use crate::objects::{Compiled, bpf_error, map, open};
-use ahead_learn::FileSeen;
 use ahead_model::sorting;
+use ahead_profile::learn::FileSeen;
 use ahead_sys::{Error, Result};
 use libbpf_rs::{Iter, MapCore, MapFlags, Object, RingBufferBuilder};
 use std::cell::{Cell, RefCell};

@@ -2,10 +2,10 @@
 
 use crate::event::{Event, decode};
 use crate::source::Source;
-use ahead_learn::{
+use ahead_model::sorting;
+use ahead_profile::learn::{
     Access, Counters, ExecSeen, FileSeen, LookupSeen, MemoryLimit, Observation, ThreadSeen, memory_limit_bytes,
 };
-use ahead_model::sorting;
 use ahead_sys::machine;
 use ahead_sys::mounts::{self, Mount, Table};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -180,7 +180,7 @@ impl Collector {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ahead_learn::AccessKind;
+    use ahead_profile::learn::AccessKind;
 
     fn collector(bytes: usize) -> Collector {
         Collector::within(1, MemoryLimit::of(bytes))

@@ -5,8 +5,8 @@ mod event;
 
 use crate::objects::{self, Compiled, bpf_error, map};
 use crate::source;
+use ahead_policy::traces::{Header, TraceError, Trailer, Writer};
 use ahead_sys::{Error, Result, machine};
-use ahead_traces::{Header, TraceError, Trailer, Writer};
 use event::Numbers;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, RingBufferBuilder};
 use rustix::event::{PollFd, PollFlags, poll};

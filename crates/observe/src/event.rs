@@ -1,6 +1,6 @@
 //! Decodes events of the BPF programs (`bpf/event.h`). Any bytes give an event or an error, never a panic.
 
-use ahead_learn::{Access, AccessKind, ExecSeen, FileSeen, LookupSeen, ThreadChange, ThreadSeen};
+use ahead_profile::learn::{Access, AccessKind, ExecSeen, FileSeen, LookupSeen, ThreadChange, ThreadSeen};
 use std::ops::Range;
 
 /// One event.

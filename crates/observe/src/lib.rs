@@ -1,11 +1,11 @@
 //! The BPF observer: which process reads which pages.
 //!
 //! Input: a process, a cgroup or the whole machine. Output: an observation, with every touched page (time, task, file), the
-//! paths that were looked up and the programs that were executed. `ahead-learn` makes a profile of it.
+//! paths that were looked up and the programs that were executed. `ahead_profile::learn` makes a profile of it.
 //!
 //! ```text
 //!     kernel                                          │ user space
-//!     tracepoint ─▶ followed? ─▶ new pages only ─▶ ring buffer ─▶ decode ─▶ collect ─▶ Observation ─▶ ahead-learn
+//!     tracepoint ─▶ followed? ─▶ new pages only ─▶ ring buffer ─▶ decode ─▶ collect ─▶ Observation ─▶ ahead_profile::learn
 //!                      ▲             (bitmaps)        │              │
 //!     fork, exec, exit ┘                              │            lost events are counted
 //! ```

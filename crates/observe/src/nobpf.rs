@@ -1,6 +1,6 @@
 //! Which program reads which pages, where the kernel has no BPF for it.
 //!
-//! Input: a held child, running processes or the whole machine. Output: the same observation as that of the BPF observer, so that `ahead-learn`
+//! Input: a held child, running processes or the whole machine. Output: the same observation as that of the BPF observer, so that `ahead_profile::learn`
 //! makes a profile of it.
 //!
 //! ```text

@@ -4,7 +4,7 @@ use crate::collect::Collector;
 use crate::objects::{self, Compiled, bpf_error, map};
 use crate::source::{Abilities, Source, abilities};
 use crate::syscalls;
-use ahead_learn::{Counters, Observation};
+use ahead_profile::learn::{Counters, Observation};
 use ahead_sys::{Error, Result, daemon, machine, mounts, process_id};
 use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapHandle, Object, OpenObject, RingBufferBuilder};
 use rustix::event::epoll;

@@ -2,8 +2,8 @@
 
 use super::Named;
 use ahead::Result;
-use ahead_learn::split_by_position;
 use ahead_plan::relocation::PackedFile;
+use ahead_profile::learn::split_by_position;
 use ahead_profile::{Extent, File};
 use ahead_sys::{fiemap, openat};
 use std::collections::HashSet;

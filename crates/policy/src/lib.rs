@@ -143,6 +143,7 @@ mod request;
 pub mod steering;
 mod streams;
 pub mod testing;
+pub mod traces;
 mod view;
 
 pub mod policies;

@@ -1,4 +1,4 @@
-//! Starting, watching and ending processes.
+//! Starting, watching and ending processes, and undoing their changes of the machine ([`undo`]).
 //!
 //! ```text
 //!     Command ──▶ Child::spawn_held ──▶ (the caller arms its tracer) ──▶ release ──▶ wait ──▶ Ended ──▶ exit status
@@ -17,6 +17,7 @@ mod child;
 mod environment;
 pub mod family;
 mod signals;
+pub mod undo;
 mod worker;
 
 pub use child::{Child, Command, Ended, Event, ExecError, end, wait_end};

@@ -1,4 +1,4 @@
-//! The `.ahead` file: what was learned about one program's start.
+//! The `.ahead` file: what was learned about one program's start, and how it is learned ([`learn`]).
 //!
 //! Input: a recording (accesses with paths, metadata blocks, milestones). Output: a [`Profile`], which `plan` turns into a
 //! plan, `show` prints and the next `record --runs` merges. On disk it is CBOR after a fixed header with a version and a CRC.
@@ -20,6 +20,7 @@ mod error;
 mod fit;
 mod header;
 mod layout;
+pub mod learn;
 mod merge;
 mod model;
 mod reader;

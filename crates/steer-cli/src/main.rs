@@ -6,6 +6,6 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let arguments = Cli::read();
     ahead_cli::start_log();
-    ahead_undo::guardian::enable(ahead_cli::GUARDIAN_ARGUMENTS);
+    ahead_process::undo::guardian::enable(ahead_cli::GUARDIAN_ARGUMENTS);
     ahead_cli::exit::status(arguments.command.run())
 }

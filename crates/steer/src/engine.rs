@@ -26,9 +26,9 @@ use crate::world::World;
 use ahead_observe::{CounterOptions, Counters, DecisionEvents, DecisionSource, Detail, Sources, StateQuery};
 use ahead_policy::steering::Steering;
 use ahead_process::Signals;
+use ahead_process::undo::guardian;
+use ahead_process::undo::machine_lock::MachineLock;
 use ahead_sys::{descriptors, polling, priority, usage};
-use ahead_undo::guardian;
-use ahead_undo::machine_lock::MachineLock;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -76,7 +76,7 @@ impl<'a> Engine<'a> {
         if !settings.dry_run {
             permissions::check()?;
         }
-        for restored in ahead_undo::restore_settings()? {
+        for restored in ahead_process::undo::restore_settings()? {
             tracing::info!("left by a killed process: {}", restored.action);
         }
         descriptors::reserve(DESCRIPTORS);

@@ -7,9 +7,9 @@
 //! Only root reads and writes the file. One that a killed process has left names a process that has ended, and counts for nothing.
 
 use ahead_observe::{Counters, TableIds, Tables};
+use ahead_process::undo::home;
 use ahead_sys::process_id::ProcessId;
 use ahead_sys::{Error, Result};
-use ahead_undo::home;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, OpenOptions};
 use std::io::{Read, Write};

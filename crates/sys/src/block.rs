@@ -1,6 +1,6 @@
 //! Block devices: their number, their size, and the settings of their queue.
 //!
-//! Settings are files under `/sys/block/NAME/queue`. `ahead_undo::set_file_for` changes them: it writes a note first and
+//! Settings are files under `/sys/block/NAME/queue`. `ahead_process::undo::set_file_for` changes them: it writes a note first and
 //! restores the old value.
 use crate::{Error, Result, descriptors};
 use ahead_model::DeviceNumber;

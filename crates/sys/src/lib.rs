@@ -1,7 +1,7 @@
 //! Every system call, ioctl and kernel file that `ahead` uses: the only crate with `unsafe`.
 //!
 //! Plain values go in (file descriptors, ranges, paths); plain values and [`Error`]s come out. No policy, plan or format is in
-//! this crate, and no change of the system is noted here. A change that has to be undone goes through `ahead-undo`, which
+//! this crate, and no change of the system is noted here. A change that has to be undone goes through `ahead_process::undo`, which
 //! writes a note *before* the change.
 //!
 //! This crate must never hide an error behind a default, and never follow a path that its caller did not give.

@@ -1,4 +1,4 @@
-//! Loop devices: attach, query and detach. `ahead-undo` attaches them under a guard.
+//! Loop devices: attach, query and detach. `ahead_process::undo` attaches them under a guard.
 //!
 //! Constants and structures of linux/loop.h, written by hand: they are few and never change.
 

@@ -1,4 +1,4 @@
-//! Mounting and unmounting file systems. `ahead-undo` mounts under a guard.
+//! Mounting and unmounting file systems. `ahead_process::undo` mounts under a guard.
 //!
 //! After a crash a mount is undone lazily ([`unmount_lazy`]): the mount of a dead device can stay busy without end. In the ordinary
 //! case [`unmount`] is used, and a busy mount is an error.

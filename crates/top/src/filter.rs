@@ -12,7 +12,7 @@ use std::path::Path;
 pub struct Filter {
     /// Processes.
     pub pids: Vec<u32>,
-    paths: Vec<ahead_lists::Pattern>,
+    paths: Vec<ahead_files::lists::Pattern>,
     devices: Vec<DeviceNumber>,
     groups: Vec<Vec<u8>>,
 }
@@ -26,7 +26,7 @@ impl Filter {
     /// Errors: the reason why it is no pattern.
     pub fn add_path(&mut self, pattern: &[u8]) -> std::result::Result<(), &'static str> {
         let whole = if pattern.contains(&b'/') { pattern.to_vec() } else { [b"/**/", pattern].concat() };
-        self.paths.push(ahead_lists::Pattern::parse(&whole)?);
+        self.paths.push(ahead_files::lists::Pattern::parse(&whole)?);
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use ahead_cli::messages;
 use ahead_disk::{ByteRange, FaultChange, Faults, ModelSource};
 use ahead_disk_server::{Filesystem, Launcher, print};
 use ahead_model::quantity::{parse_size_with_unit, parse_time};
-use ahead_undo::ProcessId;
+use ahead_process::undo::ProcessId;
 use clap::{Args, Subcommand, ValueEnum};
 use std::io::stdout;
 use std::path::PathBuf;

@@ -20,7 +20,7 @@ fn main() -> ExitCode {
     ahead_cli::start_log();
     // The server of a disk has another guardian.
     if !matches!(arguments.command, cli::Command::Disk(_)) {
-        ahead_undo::guardian::enable(ahead_cli::GUARDIAN_ARGUMENTS);
+        ahead_process::undo::guardian::enable(ahead_cli::GUARDIAN_ARGUMENTS);
     }
     ahead_cli::exit::status(arguments.command.run())
 }

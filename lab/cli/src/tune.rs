@@ -4,6 +4,7 @@ mod print;
 
 use crate::interruptible::{interruptible, undisturbed};
 use ahead_cli::tune::{Measurer, Tune, pretty};
+use ahead_disk::tune::{System, Target};
 use ahead_measure::tune::{Depth, Disk, Measurement, Plan, Workload, measure};
 use ahead_profile::Profile;
 use ahead_report::progress::Progress;
@@ -11,7 +12,6 @@ use ahead_report::table::Screen;
 use ahead_sim::recordings;
 use ahead_sim::{Recording, RecordingKind, Recordings};
 use ahead_sys::machine;
-use ahead_tune::{System, Target};
 use anyhow::bail;
 use std::io::Write;
 use std::path::Path;

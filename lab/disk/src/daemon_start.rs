@@ -15,8 +15,8 @@ use ahead_disk::protocol::{self, LINE_MAX_BYTES, Setup, Started};
 use ahead_disk::state::{self, Paths};
 use ahead_disk::teardown::{END_TIME, undo_all_of};
 use ahead_process::Signals;
+use ahead_process::undo::{Guard, ProcessId};
 use ahead_process::wait_end;
-use ahead_undo::{Guard, ProcessId};
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
@@ -138,7 +138,7 @@ impl Drop for StartedDaemon {
 /// Makes the log file of the daemon. The file reserves the name while the disk is being made.
 fn create_log(name: &str) -> Result<(File, Guard)> {
     let path = Paths::of(name).log;
-    ahead_undo::create_file(ProcessId::own()?, &path, 0o600).map_err(|e| match e.exists() {
+    ahead_process::undo::create_file(ProcessId::own()?, &path, 0o600).map_err(|e| match e.exists() {
         true => name_taken(name),
         false => e.into(),
     })

@@ -1,7 +1,7 @@
 //! Starts this program again: as the daemon of a disk, or as a helper that outlives this process.
 
 use crate::{Error, Result};
-use ahead_undo::ProcessId;
+use ahead_process::undo::ProcessId;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;

@@ -20,10 +20,10 @@ use ahead_disk::teardown::{require_root, undo_all_of};
 use ahead_disk::{Client, DiskInfo, Floor, ModelSource, Punctuality, default_name, is_valid_name};
 use ahead_model::DeviceNumber;
 use ahead_process::Signals;
+use ahead_process::undo::{Guard, ProcessId};
 use ahead_process::wait_end;
 use ahead_sys::directory::{self, Directory};
 use ahead_sys::{block, loopdev, mounting};
-use ahead_undo::{Guard, ProcessId};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -174,10 +174,11 @@ struct ImageFile {
 /// Makes a sparse image without data. The guard removes the image unless the caller keeps it.
 fn new_image(path: &Path, size_bytes: u64) -> Result<(ImageFile, Guard)> {
     let absolute = std::path::absolute(path).map_err(|e| Error::io(format!("find {}", path.display()), e))?;
-    let (file, guard) = ahead_undo::create_file(ProcessId::own()?, &absolute, 0o600).map_err(|e| match e.exists() {
-        true => Error::Invalid(format!("{} exists already: attach it, or choose another name", path.display())),
-        false => e.into(),
-    })?;
+    let (file, guard) =
+        ahead_process::undo::create_file(ProcessId::own()?, &absolute, 0o600).map_err(|e| match e.exists() {
+            true => Error::Invalid(format!("{} exists already: attach it, or choose another name", path.display())),
+            false => e.into(),
+        })?;
     file.set_len(size_bytes).map_err(|e| Error::io(format!("make {} {size_bytes} bytes long", path.display()), e))?;
     let path = directory::path_of(&file)?;
     Ok((ImageFile { file, path, size_bytes }, guard))
@@ -302,7 +303,7 @@ fn longest_request(model: &Model) -> u64 {
 
 fn attach_loop(owner: ProcessId, name: &str, capacity_bytes: u64, read_only: bool) -> Result<(PathBuf, DeviceNumber)> {
     let file = Paths::of(name).file;
-    let attached = ahead_undo::loops::attach(owner, &file, true, read_only)?;
+    let attached = ahead_process::undo::loops::attach(owner, &file, true, read_only)?;
     let status = loopdev::status(&attached.device)?;
     if !status.is_some_and(|status| status.direct_io) {
         return Err(Error::Kernel(ahead_sys::Error::Unsupported {
@@ -331,11 +332,12 @@ impl<T> Drop for Stack<T> {
 
 /// Sets the queue as Linux sets it for such a disk.
 fn set_queue(owner: ProcessId, device: DeviceNumber, model: &Model, read_ahead_kb: u64) -> Result<Stack<Guard>> {
-    let set = |setting, value: &str| ahead_undo::set_file_for(owner, &block::queue_file(device, setting), value);
+    let set =
+        |setting, value: &str| ahead_process::undo::set_file_for(owner, &block::queue_file(device, setting), value);
     // Noted first, so restored last, for any value at that time. The kernel raises the window of a rotational device when its longest
     // request changes, and when the device is detached.
     let window = block::queue_file(device, "read_ahead_kb");
-    let mut guards = Stack(vec![ahead_undo::note_setting(owner, &window)?]);
+    let mut guards = Stack(vec![ahead_process::undo::note_setting(owner, &window)?]);
     // The scheduler first: it resets nr_requests.
     let optional = [("scheduler", model.scheduler().to_owned()), ("nr_requests", model.nr_requests().to_string())];
     for (setting, value) in optional {
@@ -352,7 +354,7 @@ fn set_queue(owner: ProcessId, device: DeviceNumber, model: &Model, read_ahead_k
     for (setting, value) in required {
         guards.0.push(set(setting, &value)?);
     }
-    ahead_undo::write_setting(&window, &read_ahead_kb.to_string())?;
+    ahead_process::undo::write_setting(&window, &read_ahead_kb.to_string())?;
     Ok(guards)
 }
 
@@ -386,7 +388,7 @@ fn mount_on(
         Error::Invalid("the image has no ext2, ext3, ext4, xfs or btrfs on it: leave out --mount".into())
     })?;
     let options = filesystem.mount_options(image)?;
-    Ok(ahead_undo::mounts::mount_noted_on(owner, device, point, filesystem.name(), read_only, options)?)
+    Ok(ahead_process::undo::mounts::mount_noted_on(owner, device, point, filesystem.name(), read_only, options)?)
 }
 
 #[cfg(test)]
@@ -402,10 +404,10 @@ mod tests {
         }
         let home = tempfile::tempdir().unwrap();
         let own = ProcessId::own().unwrap();
-        let image = |name: &str| ahead_undo::create_file(own, &home.path().join(name), 0o600).unwrap().1;
+        let image = |name: &str| ahead_process::undo::create_file(own, &home.path().join(name), 0o600).unwrap().1;
         let is_noted = |name: &str| {
-            let is_it = |action: &ahead_undo::Action| matches!(action, ahead_undo::Action::Remove { path, .. } if path.ends_with(name));
-            ahead_undo::notes().unwrap().iter().any(|(_, note)| is_it(&note.action))
+            let is_it = |action: &ahead_process::undo::Action| matches!(action, ahead_process::undo::Action::Remove { path, .. } if path.ends_with(name));
+            ahead_process::undo::notes().unwrap().iter().any(|(_, note)| is_it(&note.action))
         };
         for (name, alive) in [("goes.img", false), ("stays.img", true)] {
             let done = complete(StartedDaemon::stand_in(alive), Some(image(name)));

@@ -25,8 +25,8 @@ use crate::{Error, Result};
 use ahead_disk::protocol::{self, LINE_MAX_BYTES, Setup, Started};
 use ahead_disk::state::{self, Paths};
 use ahead_process::Signals;
+use ahead_process::undo::{Action, Guard, ProcessId};
 use ahead_sys::daemon::{new_session, set_io_flusher};
-use ahead_undo::{Action, Guard, ProcessId};
 use answer_queue::AnswerQueue;
 use engine::Engine;
 use fuse::DiskFile;
@@ -138,7 +138,7 @@ fn start(setup: &Setup, image: File, events: Sender<Event>) -> Result<Vec<Guard>
     }
     state::make_home()?;
     let own = ProcessId::own()?;
-    let directory = ahead_undo::create_directory(own, &paths.directory).map_err(|e| match e.exists() {
+    let directory = ahead_process::undo::create_directory(own, &paths.directory).map_err(|e| match e.exists() {
         true => name_taken(&setup.name),
         false => e.into(),
     })?;
@@ -148,7 +148,7 @@ fn start(setup: &Setup, image: File, events: Sender<Event>) -> Result<Vec<Guard>
     let log = setup.write_log.as_deref().map(WriteLog::create).transpose()?;
     let file = DiskFile::new(setup, image, log, engine.clone(), answers);
     let source = fuse::source(&setup.name, own);
-    guards.insert(0, ahead_undo::note(Action::unmount(&paths.directory, "fuse", &source))?);
+    guards.insert(0, ahead_process::undo::note(Action::unmount(&paths.directory, "fuse", &source))?);
     let session = fuser::Session::new(file, &paths.directory, &fuse::mount_options(source)).map_err(fuse_error)?;
     guards[0].made()?;
     let ended = events.clone();
@@ -159,7 +159,7 @@ fn start(setup: &Setup, image: File, events: Sender<Event>) -> Result<Vec<Guard>
         let _ = ended.send(Event::Ended);
     };
     std::thread::Builder::new().name("session".into()).spawn(run).map_err(|e| Error::io("start a thread", e))?;
-    guards.insert(0, ahead_undo::note(Action::remove(&paths.socket))?);
+    guards.insert(0, ahead_process::undo::note(Action::remove(&paths.socket))?);
     control::listen(&paths.socket, engine, events)?;
     guards[0].made()?;
     Ok(guards)

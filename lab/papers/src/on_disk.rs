@@ -17,11 +17,11 @@ use ahead_disk_server::{Attach, Create, Filesystem, Launcher};
 use ahead_measure::bench::{Part, Work};
 use ahead_policy::PAGE_BYTES;
 use ahead_process::Signals;
+use ahead_process::undo::{Guard, ProcessId};
 use ahead_report::text::one_line;
 use ahead_sim::{Scenario, Stream};
 use ahead_sys::directory::HeldFile;
 use ahead_sys::{Error as KernelError, machine};
-use ahead_undo::{Guard, ProcessId};
 use std::cell::RefCell;
 use std::fs::File;
 use std::io::Write;
@@ -65,7 +65,7 @@ impl OnDisk {
         }
         let signals = Signals::take()?;
         let directory = Path::new(HOME).join(format!("ahead-papers-{}", std::process::id()));
-        let guard = ahead_undo::create_tree(ProcessId::own()?, &directory)?;
+        let guard = ahead_process::undo::create_tree(ProcessId::own()?, &directory)?;
         std::fs::create_dir(directory.join("mnt"))?;
         Ok(OnDisk {
             signals,

@@ -1,6 +1,6 @@
 //! Compares the decisions of a policy with those of a kernel.
 //!
-//! Input: a trace ([`ahead_traces::Reader`]) and the rules of a kernel. The trace has the reads of programs, the decisions of the
+//! Input: a trace ([`ahead_policy::traces::Reader`]) and the rules of a kernel. The trace has the reads of programs, the decisions of the
 //! kernel's read-ahead and the state before each decision. Output: the number of decisions that agree, and the decisions that do not
 //! ([`Report`]).
 //!
@@ -29,7 +29,7 @@ pub use step::StepByStep;
 pub use tally::{Agreement, KINDS, Kind, Mismatch, Tally};
 
 use ahead_policy::policies::{linux_6_12, linux_6_18, linux_7_2, on_demand::Rules};
-use ahead_traces::{Reader, TraceError, Trailer, Validator};
+use ahead_policy::traces::{Reader, TraceError, Trailer, Validator};
 use serde::Serialize;
 use std::io::Read;
 

@@ -80,11 +80,11 @@ pub fn kind_of(path: &Path) -> Result<Option<RecordingKind>, Error> {
     let mut start = Vec::new();
     // Opens without waiting: a FIFO may have replaced the file.
     let file = HeldFile::open(path)?.into_file();
-    let read = file.take(ahead_traces::MAGIC.len() as u64).read_to_end(&mut start);
+    let read = file.take(ahead_policy::traces::MAGIC.len() as u64).read_to_end(&mut start);
     read.map_err(|source| Error::Io { path: path.into(), source })?;
     Ok(match &start[..] {
         start if start == ahead_profile::MAGIC => Some(RecordingKind::Profile),
-        start if start == ahead_traces::MAGIC => Some(RecordingKind::Trace),
+        start if start == ahead_policy::traces::MAGIC => Some(RecordingKind::Trace),
         _ => None,
     })
 }

@@ -1,7 +1,7 @@
 //! Traces that no kernel has written: truncated, damaged, of other kernels, impossible.
 
+use ahead_policy::traces::{Asked, Cached, Event, FileSeen, Header, RaState, Record, Use, Window, Writer};
 use ahead_sim::conform::{ConformError, conform};
-use ahead_traces::{Asked, Cached, Event, FileSeen, Header, RaState, Record, Use, Window, Writer};
 use proptest::prelude::*;
 use std::path::Path;
 
@@ -160,12 +160,13 @@ fn events() -> impl Strategy<Value = Record> {
         })
     };
     let asked = || (a_use(), number(), number()).prop_map(|(by, page, wanted)| Asked { by, page, wanted });
-    let mapping =
-        prop::option::of((0..100u64, number(), any::<u32>()).prop_map(|(first, end, flags)| ahead_traces::Mapping {
+    let mapping = prop::option::of(
+        (0..100u64, number(), any::<u32>()).prop_map(|(first, end, flags)| ahead_policy::traces::Mapping {
             first,
             end: end.max(first),
             flags,
-        }));
+        }),
+    );
     let event = prop_oneof![
         a_use().prop_map(Event::Opened),
         (a_use(), number(), number(), any::<bool>()).prop_map(|(by, offset_bytes, length_bytes, is_other)| {

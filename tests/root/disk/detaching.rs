@@ -74,8 +74,8 @@ fn assert_mounted_as_before(disk: &DiskInfo) {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let line = table.lines().find(|line| line.contains(&format!(" {} ", target.display()))).unwrap();
     assert!(line.contains("noatime") && line.contains("commit=30"), "{line}");
-    let is_its = |action: &ahead_undo::Action| matches!(action, ahead_undo::Action::Unmount { target: noted, .. } if noted == target);
-    assert_eq!(ahead_undo::notes().unwrap().iter().filter(|(_, note)| is_its(&note.action)).count(), 1);
+    let is_its = |action: &ahead_process::undo::Action| matches!(action, ahead_process::undo::Action::Unmount { target: noted, .. } if noted == target);
+    assert_eq!(ahead_process::undo::notes().unwrap().iter().filter(|(_, note)| is_its(&note.action)).count(), 1);
 }
 
 /// Regression: the status was 1.
@@ -151,7 +151,7 @@ fn daemon_detaches_at_sigterm() {
     assert!(ahead_process::wait_end(disk.daemon, LONGEST).unwrap());
     wait_until("the end of the disk", || ahead_disk::find(&disk.name).is_err());
     wait_until("the end of its notes", || {
-        ahead_undo::notes().unwrap().iter().all(|(_, note)| note.owner != disk.daemon)
+        ahead_process::undo::notes().unwrap().iter().all(|(_, note)| note.owner != disk.daemon)
     });
     assert_gone(&disk);
 }
@@ -161,9 +161,10 @@ fn daemon_detaches_at_sigterm() {
 fn freshen_free_device(home: &Disks) {
     let file = home.path("fresh");
     File::create(&file).unwrap().set_len(1 << 20).unwrap();
-    let attached = ahead_undo::loops::attach(ahead_undo::ProcessId::own().unwrap(), &file, false, true).unwrap();
+    let attached =
+        ahead_process::undo::loops::attach(ahead_process::undo::ProcessId::own().unwrap(), &file, false, true).unwrap();
     let number = block::device_number(&attached.device).unwrap();
-    ahead_undo::write_setting(&block::queue_file(number, "read_ahead_kb"), "128").unwrap();
+    ahead_process::undo::write_setting(&block::queue_file(number, "read_ahead_kb"), "128").unwrap();
     attached.detach().unwrap();
 }
 
@@ -176,10 +177,12 @@ fn a_detached_loop_device_has_its_old_settings() {
         freshen_free_device(&home);
         let disk = home.create(model, &["--size", "16M", "--fs", "none", "--model", model, "--read-ahead-kb", "1002"]);
         let setting = |action| match action {
-            ahead_undo::Action::SetFile { path, old, .. } => Some((path.file_name()?.to_str()?.to_owned(), old)),
+            ahead_process::undo::Action::SetFile { path, old, .. } => {
+                Some((path.file_name()?.to_str()?.to_owned(), old))
+            }
             _ => None,
         };
-        let mut before: Vec<(String, String)> = ahead_undo::notes()
+        let mut before: Vec<(String, String)> = ahead_process::undo::notes()
             .unwrap()
             .into_iter()
             .filter(|(_, note)| note.owner == disk.daemon)

@@ -1,10 +1,10 @@
 //! The end of a recording: statuses, signals, readiness, and recordings of processes that the recorder did not start.
 
 use super::rig::{Home, entry, free_port, ranges, volume, volume_undisturbed};
+use ahead_process::undo::ProcessId;
 use ahead_profile::MilestoneKind;
 use ahead_tests::rig::mounted::mount;
 use ahead_tests::rig::prelude::*;
-use ahead_undo::ProcessId;
 
 #[test]
 fn record_passes_on_status_and_output() {

@@ -1,10 +1,10 @@
 //! The settings that a killed recording has changed.
 
 use super::rig::{Home, volume_alone};
+use ahead_process::undo::{Action, ProcessId};
 use ahead_tests::rig::prelude::*;
 use ahead_tests::rig::process::guardians;
 use ahead_tests::rig::wait::wait_within;
-use ahead_undo::{Action, ProcessId};
 
 const SET_BACK: &str = "that a killed ahead had left changed";
 
@@ -107,7 +107,7 @@ fn settings_are_not_restored_during_a_cold_recording() {
     let recorder = cold_recording(&home);
     let killed = ProcessId { pid: std::process::id(), start_ticks: 1 };
     let action = Action::SetFile { path: volume.queue("read_ahead_kb"), old: before.clone(), new: Some("0".into()) };
-    ahead_undo::note_for(killed, action).unwrap().leave();
+    ahead_process::undo::note_for(killed, action).unwrap().leave();
     let beside = other.recorder(&["--", "true"]).done();
     let during = read_ahead(&volume);
     recorder.ends_with(0);

@@ -2,10 +2,10 @@
 
 use super::rig::{Home, entry, find, is_possible, joined, needs_recorder, ranges, volume, volume_alone};
 use super::{endless_reader, perl_read};
+use ahead_process::undo::Action;
 use ahead_profile::{Precision, Profile};
 use ahead_tests::rig::prelude::*;
 use ahead_tests::rig::process::{guardians, signal};
-use ahead_undo::Action;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::sync::OnceLock;
@@ -173,7 +173,7 @@ fn start_observing(home: &Home, arguments: &[&str]) -> Running {
 
 /// The instance of a recorder, from its undo note.
 fn instance_of(process: u32) -> Option<PathBuf> {
-    ahead_undo::notes().unwrap().into_iter().find_map(|(_, note)| match note.action {
+    ahead_process::undo::notes().unwrap().into_iter().find_map(|(_, note)| match note.action {
         Action::Remove { path, .. } if note.owner.pid == process && path.to_str()?.contains("/instances/") => {
             Some(path)
         }

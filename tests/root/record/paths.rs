@@ -1,10 +1,10 @@
 //! Paths: after any mounts, links and renames, a profile names paths that can be opened, and paths that the program saw.
 
 use super::rig::{self, Home, entry, find, install_below, paths, ranges, volume_alone, volume_undisturbed};
+use ahead_process::undo::Action;
 use ahead_profile::Profile;
 use ahead_tests::rig::mounted::{mount, overlay};
 use ahead_tests::rig::prelude::*;
-use ahead_undo::Action;
 use std::ffi::OsStr;
 
 fn cat(home: &Home, files: &[&Path]) -> Profile {
@@ -68,7 +68,7 @@ fn bind_mounts_and_hard_links_lead_to_the_file() {
     fs::hard_link(&file, &link).unwrap();
     let bound = volume.beside("bound");
     let device = volume.node().to_string_lossy().into_owned();
-    let _guard = ahead_undo::note(Action::unmount(&bound, "ext4", &device)).unwrap();
+    let _guard = ahead_process::undo::note(Action::unmount(&bound, "ext4", &device)).unwrap();
     program("mount").arg("--bind").args([&volume.root.join("deep"), &bound]).ok();
     let strange = volume.pages(OsStr::from_bytes(b"not \xff utf-8\n\\ \x01"), 1);
     let long = volume.pages(["d".repeat(255), "e".repeat(255), "f".repeat(255)].join("/"), 1);

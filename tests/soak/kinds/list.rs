@@ -2,7 +2,7 @@
 
 use super::Kind;
 use crate::mutate::{self, Chance};
-use ahead_lists::{List, PackHeader, Syntax, WHOLE};
+use ahead_files::lists::{List, PackHeader, Syntax, WHOLE};
 use ahead_model::RangeSet;
 use ahead_plan::relocation::{Direction, Move, PackedFile, Record, Run};
 use ahead_profile::{Extent, File, Profile};
@@ -28,16 +28,16 @@ pub fn lists() -> Kind {
 }
 
 fn run_list(bytes: &[u8]) -> bool {
-    let template = ahead_lists::parse_template(bytes).is_ok();
+    let template = ahead_files::lists::parse_template(bytes).is_ok();
     let others = [Syntax::default(), Syntax { nul: false, paths_only: true }, Syntax { nul: true, paths_only: true }];
-    let parsed = others.map(|syntax| ahead_lists::parse(bytes, syntax));
-    parsed.iter().flatten().chain(ahead_lists::parse(bytes, NUL).iter()).for_each(assert_written_as_read);
+    let parsed = others.map(|syntax| ahead_files::lists::parse(bytes, syntax));
+    parsed.iter().flatten().chain(ahead_files::lists::parse(bytes, NUL).iter()).for_each(assert_written_as_read);
     template || parsed.iter().any(Result::is_ok)
 }
 
 /// A list that is written from a profile of a list means the same files and ranges.
 fn assert_written_as_read(list: &List) {
-    let file = |listed: &ahead_lists::Listed| {
+    let file = |listed: &ahead_files::lists::Listed| {
         let extent = |range: std::ops::Range<u64>| Extent {
             offset_bytes: range.start,
             length_bytes: range.end - range.start,
@@ -56,8 +56,8 @@ fn assert_written_as_read(list: &List) {
     };
     let expected: Vec<(Vec<u8>, RangeSet)> = files.iter().map(|file| (file.path.clone(), whole(file))).collect();
     let profile = Profile { files, ..Profile::default() };
-    let written = ahead_lists::write(&profile, true, |_| false).expect("entries with NUL bytes have any name");
-    let again = ahead_lists::parse(&written, NUL).expect("a list that was written");
+    let written = ahead_files::lists::write(&profile, true, |_| false).expect("entries with NUL bytes have any name");
+    let again = ahead_files::lists::parse(&written, NUL).expect("a list that was written");
     let found: Vec<(Vec<u8>, RangeSet)> =
         again.files().iter().map(|listed| (listed.path.clone(), listed.everything())).collect();
     assert_eq!(found, expected);
@@ -83,14 +83,14 @@ pub fn ureadahead_packs() -> Kind {
     let files = vec![file("/usr/bin/x", &[(0, 4096), (8192, 4096)]), file("/lib/y", &[(4096, 8192)]), file("/z", &[])];
     let profile = Profile { files, ..Profile::default() };
     let seeds = [false, true]
-        .map(|rotational| ahead_lists::encode_pack(&profile, PackHeader { created_unix_s: 1, rotational }).0);
+        .map(|rotational| ahead_files::lists::encode_pack(&profile, PackHeader { created_unix_s: 1, rotational }).0);
     let make = move |chance: &mut Chance| {
         let (mut pack, other) = (chance.pick(&seeds).clone(), chance.pick(&seeds).clone());
         mutate::bytes(chance, &mut pack, &other);
         pack
     };
     let run = |bytes: &[u8]| {
-        let Ok(list) = ahead_lists::decode_pack(bytes) else { return false };
+        let Ok(list) = ahead_files::lists::decode_pack(bytes) else { return false };
         for listed in list.files() {
             assert!(listed.path.starts_with(b"/") && listed.ranged.is_empty());
             assert!(listed.wanted.span().is_none_or(|span| span.end <= i64::MAX as u64));

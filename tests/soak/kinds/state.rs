@@ -4,10 +4,10 @@ use super::Kind;
 use crate::mutate::{self, Chance};
 use ahead_disk::DiskInfo;
 use ahead_disk::protocol::{Answer, Ask, Setup, Started, decode, encode};
+use ahead_disk::tune::{Identity, Settings, Store, System, Target};
 use ahead_model::DeviceNumber;
+use ahead_process::undo::Note;
 use ahead_sys::mounts;
-use ahead_tune::{Identity, Settings, Store, System, Target};
-use ahead_undo::Note;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fs;
@@ -145,7 +145,7 @@ fn machine() -> Machine {
     let target = Target {
         number: DeviceNumber::new(8, 0),
         setting: home.path().join("sys/class/bdi/8:0/read_ahead_kb"),
-        kind: ahead_tune::Kind::Disk,
+        kind: ahead_disk::tune::Kind::Disk,
         name: "sda".into(),
         directory: None,
         device: None,

@@ -2,8 +2,8 @@
 
 use super::{Kind, files_of};
 use crate::mutate::{self, Chance};
+use ahead_policy::traces::{Header, Reader, Record, Writer};
 use ahead_sim::conform::conform;
-use ahead_traces::{Header, Reader, Record, Writer};
 use miniz_oxide::deflate::compress_to_vec;
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ fn pieces(bytes: &[u8]) -> Vec<Vec<Record>> {
     let records: Vec<Record> =
         std::iter::from_fn(|| reader.next_record().expect("a golden trace")).take(PIECE * PIECES).collect();
     let seen: Vec<Record> =
-        records.iter().filter(|record| matches!(record.event, ahead_traces::Event::File(_))).cloned().collect();
+        records.iter().filter(|record| matches!(record.event, ahead_policy::traces::Event::File(_))).cloned().collect();
     let of = |chunk: &[Record]| seen.iter().chain(chunk.iter().filter(|r| !seen.contains(r))).cloned().collect();
     records.chunks(PIECE).map(of).collect()
 }

@@ -10,9 +10,9 @@
 
 use crate::Result;
 use crate::error::IoContext;
+use ahead_process::undo::{Guard, ProcessId};
 use ahead_sys::machine;
 use ahead_sys::user::User;
-use ahead_undo::{Guard, ProcessId};
 use rustix::fs::{FileType, Mode, OFlags, fchmod, fstat, fstatvfs, mkdirat, open, openat};
 use rustix::io::Errno;
 use std::fs::File;
@@ -117,7 +117,7 @@ impl Scratch {
 fn noted() -> Result<(PathBuf, Removed)> {
     let own = ProcessId::own()?;
     let path = std::env::temp_dir().join(format!("ahead-compare-{}-{}", own.pid, own.start_ticks));
-    let guard = ahead_undo::create_tree(own, &path)?;
+    let guard = ahead_process::undo::create_tree(own, &path)?;
     Ok((path, Removed::Noted { _guard: guard }))
 }
 

@@ -17,7 +17,7 @@ use crate::device_store::Descriptions;
 use crate::notify::Notify;
 use crate::store::note::{self, Verdict};
 use crate::{Error, Result, output, store};
-use ahead_lists::List;
+use ahead_files::lists::List;
 use ahead_plan::worth::worth;
 use ahead_process::{CancelToken, ResultPipe, Signals, Worker};
 use ahead_profile::Profile;

@@ -13,9 +13,9 @@ use crate::prefetch::account::{Reason, Skipped};
 use crate::prefetch::{Options, Priority};
 use crate::{Error, Result};
 use ahead_fetch::{LOOK_INTERVAL, NOT_ANSWERING};
-use ahead_learn::split_by_position;
-use ahead_lists::{Joined, List, Listed, Ranged, WHOLE};
+use ahead_files::lists::{Joined, List, Listed, Ranged, WHOLE};
 use ahead_model::{Mount, RangeSet, sorting};
+use ahead_profile::learn::split_by_position;
 use ahead_profile::{Extent, File, PathBytes, Profile, Recording};
 use ahead_sys::openat::Handle;
 use ahead_sys::root::Root;
@@ -421,7 +421,7 @@ fn whole_pages(range: Range<u64>) -> Range<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ahead_lists::{Syntax, parse};
+    use ahead_files::lists::{Syntax, parse};
     use std::fs;
     use std::os::unix::fs::{FileExt, symlink};
     use std::time::Duration;

@@ -17,9 +17,9 @@
 
 use crate::cold;
 use crate::record::OsFileSystem;
-use ahead_learn::FileSystem;
 use ahead_model::{DeviceNumber, sorting};
 use ahead_plan::from_recording;
+use ahead_profile::learn::FileSystem;
 use ahead_profile::{DeviceTimes, Profile};
 use rustix::fs::OFlags;
 use std::collections::BTreeMap;

@@ -15,9 +15,9 @@
 //! run needs them, too, so they count as used. With read-ahead on, listing a directory of several blocks reads blocks after them, too.
 
 use super::single_faults::{SETTING, SingleFaults};
+use ahead_process::undo::machine_lock::MachineLock;
+use ahead_process::undo::{Guard, ProcessId};
 use ahead_sys::{Error, Result, machine};
-use ahead_undo::machine_lock::MachineLock;
-use ahead_undo::{Guard, ProcessId};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
@@ -71,7 +71,7 @@ fn switch_off(mut files: Vec<PathBuf>) -> Result<Vec<Guard>> {
 }
 
 fn set_all(files: Vec<PathBuf>, value: &str) -> Result<Vec<Guard>> {
-    let switched = files.iter().map(|file| match ahead_undo::set_file(file, value) {
+    let switched = files.iter().map(|file| match ahead_process::undo::set_file(file, value) {
         // The device was removed since the listing, so no process can read from it.
         Err(_) if !file.exists() => Ok(None),
         other => other.map(Some).map_err(as_unavailable),
@@ -108,8 +108,15 @@ pub fn switch_fault_around_off() -> Result<SingleFaults> {
         // Each process mounts its own, so that none unmounts another's.
         let own = ProcessId::own()?;
         directory = format!("/run/ahead/debugfs-{}-{}", own.pid, own.start_ticks).into();
-        guards.push(ahead_undo::create_directory(own, &directory)?);
-        guards.push(ahead_undo::mounts::mount_noted(own, Path::new("ahead"), &directory, "debugfs", false, "")?);
+        guards.push(ahead_process::undo::create_directory(own, &directory)?);
+        guards.push(ahead_process::undo::mounts::mount_noted(
+            own,
+            Path::new("ahead"),
+            &directory,
+            "debugfs",
+            false,
+            "",
+        )?);
     }
     // The last change is undone first, also if the setting cannot be changed.
     guards.reverse();

@@ -1,7 +1,7 @@
 //! The machine's own file systems.
 
-use ahead_learn::{FileSystem, Names, Stat};
 use ahead_model::{DeviceNumber, PhysicalExtent};
+use ahead_profile::learn::{FileSystem, Names, Stat};
 use ahead_sys::{bdi, fiemap, filehandle, generation, openat};
 use rustix::fs::RawDir;
 use std::collections::HashSet;

@@ -10,9 +10,9 @@
 //! The undo notes of running processes are the list of recordings that need the setting. Each note has the value from before the
 //! first one. A lock makes reading the list and changing the setting one step.
 
+use ahead_process::undo::home;
+use ahead_process::undo::{Action, Guard, Note, ProcessId};
 use ahead_sys::{Error, Result, machine};
-use ahead_undo::home;
-use ahead_undo::{Action, Guard, Note, ProcessId};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -38,7 +38,8 @@ impl SingleFaults {
         // With another value than ours, notes are obsolete: another process has set it since.
         let noted = if now == single { notes(&file)? } else { Vec::new() };
         let before = noted.into_iter().find_map(|(_, old)| (old != single).then_some(old)).unwrap_or(now.clone());
-        let guard = ahead_undo::note(Action::SetFile { path: file.clone(), old: before, new: Some(single.clone()) })?;
+        let guard =
+            ahead_process::undo::note(Action::SetFile { path: file.clone(), old: before, new: Some(single.clone()) })?;
         if now != single {
             std::fs::write(&file, &single).map_err(|e| Error::io(format!("write {}", file.display()), e))?;
         }
@@ -83,7 +84,7 @@ fn notes(file: &Path) -> Result<Vec<(ProcessId, String)>> {
         Action::SetFile { path, old, .. } if path.file_name() == file.file_name() => Some((note.owner, old)),
         _ => None,
     };
-    Ok(ahead_undo::notes()?.into_iter().filter_map(|(_, note)| of_setting(note)).collect())
+    Ok(ahead_process::undo::notes()?.into_iter().filter_map(|(_, note)| of_setting(note)).collect())
 }
 
 /// The lock for reading the notes and changing the setting.
@@ -153,7 +154,7 @@ mod tests {
         let killed = ProcessId { pid: std::process::id(), start_ticks: 1 };
         let action =
             Action::SetFile { path: file.clone(), old: "65536".into(), new: Some(machine::page_size().to_string()) };
-        let note = ahead_undo::note_for(killed, action).unwrap();
+        let note = ahead_process::undo::note_for(killed, action).unwrap();
         drop(SingleFaults::switch(file.clone(), Vec::new()).unwrap());
         note.keep().unwrap();
         assert_eq!(read(&file).unwrap(), "8192");

@@ -1,10 +1,10 @@
 //! The output of `ahead tune`, as text and as JSON.
 
 use super::Tuned;
+use ahead_disk::tune::{Checked, Restored, Target};
 use ahead_report::table::Screen;
 use ahead_report::text::{one_line, printable};
 use ahead_sys::machine;
-use ahead_tune::{Checked, Restored, Target};
 use serde_json::{Value, json};
 use std::path::Path;
 

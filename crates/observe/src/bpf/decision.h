@@ -76,7 +76,7 @@ enum call { NO_CALL, CALL_READ, CALL_PREAD, CALL_READV, CALL_PREADV, CALL_OPEN, 
 #define MADV_POPULATE_READ 22
 #define MADV_POPULATE_WRITE 23
 #define POSIX_FADV_WILLNEED 3
-/* Flag with it: the range spans several mappings. SPANNING in crates/traces. */
+/* Flag with it: the range spans several mappings. SPANNING in crates/policy/src/traces. */
 #define SPANNING 0x100
 
 /* From include/linux/sched.h: the task reclaims memory, and may use the reserves for that. */

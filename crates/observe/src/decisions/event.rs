@@ -1,6 +1,6 @@
 //! Converts events of `bpf/decisions.bpf.c` (`struct event`, `struct long_event`) to records of a trace.
 
-use ahead_traces::{Asked, Cached, Event, Exact, FileSeen, Mapping, RaState, Record, Use, Window};
+use ahead_policy::traces::{Asked, Cached, Event, Exact, FileSeen, Mapping, RaState, Record, Use, Window};
 use std::collections::HashMap;
 
 /// `struct event`.

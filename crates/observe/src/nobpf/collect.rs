@@ -4,8 +4,8 @@
 //! the cache) are kept, as the BPF programs do in the kernel.
 
 use crate::nobpf::event::{Schema, TraceEvent};
-use ahead_learn::{Access, AccessKind, ExecSeen, MemoryLimit, memory_limit_bytes};
 use ahead_model::{DeviceNumber, RangeSet};
+use ahead_profile::learn::{Access, AccessKind, ExecSeen, MemoryLimit, memory_limit_bytes};
 use ahead_sys::{machine, mounts};
 use std::collections::{BTreeSet, HashMap};
 use std::fs;

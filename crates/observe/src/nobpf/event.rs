@@ -5,7 +5,7 @@
 
 use crate::nobpf::format::{Field, Format, FormatError};
 use crate::nobpf::page::number;
-use ahead_learn::AccessKind;
+use ahead_profile::learn::AccessKind;
 use std::ops::Range;
 
 /// The events of the page cache's accesses, by name: Linux 6.11 and later.

@@ -9,9 +9,9 @@
 //! instance, then the mount.
 
 use crate::nobpf::format::FormatError;
+use ahead_process::undo::{Guard, ProcessId, write_setting};
 use ahead_sys::mounts::{self, Mount, covering};
 use ahead_sys::{Error, Result};
-use ahead_undo::{Guard, ProcessId, write_setting};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Read;
@@ -46,7 +46,7 @@ impl Instance {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let directory = root.join(format!("instances/ahead-{}-{}-{number}", owner.pid, owner.start_ticks));
-        guards.push(ahead_undo::create_directory(owner, &directory).map_err(as_unavailable)?);
+        guards.push(ahead_process::undo::create_directory(owner, &directory).map_err(as_unavailable)?);
         guards.reverse();
         let instance = Instance { directory, guards, is_on: None };
         instance.write("tracing_on", "0")?;
@@ -73,7 +73,7 @@ impl Instance {
 
     /// Starts tracing, under a note of the setting: with it, the guardian ends tracing at once after a SIGKILL.
     pub(crate) fn switch_on(&mut self) -> Result<()> {
-        self.is_on = Some(ahead_undo::set_file(&self.path("tracing_on"), "1")?);
+        self.is_on = Some(ahead_process::undo::set_file(&self.path("tracing_on"), "1")?);
         Ok(())
     }
 
@@ -163,8 +163,8 @@ fn mounted() -> Option<PathBuf> {
 /// Mounts tracefs for this process alone to use. Not detached: `ahead restore` must reach the instance by a path.
 fn mount_own(owner: ProcessId) -> Result<(PathBuf, Vec<Guard>)> {
     let directory = PathBuf::from(format!("/run/ahead/tracefs-{}-{}", owner.pid, owner.start_ticks));
-    let mut guards = vec![ahead_undo::create_directory(owner, &directory)?];
-    guards.push(ahead_undo::mounts::mount_noted(owner, Path::new("ahead"), &directory, "tracefs", false, "")?);
+    let mut guards = vec![ahead_process::undo::create_directory(owner, &directory)?];
+    guards.push(ahead_process::undo::mounts::mount_noted(owner, Path::new("ahead"), &directory, "tracefs", false, "")?);
     Ok((directory, guards))
 }
 

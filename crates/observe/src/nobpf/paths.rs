@@ -14,9 +14,9 @@
 
 use crate::nobpf::collect::{Collected, InodeKey};
 use crate::nobpf::walk::{self, Budget, Entry, Next, below, join, point_of};
-use ahead_learn::{Access, AccessKind, FileSeen, Observation};
 use ahead_model::file_system_kind::InodeHandle;
 use ahead_model::{DeviceNumber, Mount, RangeSet, sorting};
+use ahead_profile::learn::{Access, AccessKind, FileSeen, Observation};
 use ahead_sys::mounts::covering;
 use ahead_sys::{Result, block, cache, filehandle, generation, machine, mounts, openat, xfs};
 use std::collections::{BTreeMap, BTreeSet, HashMap};

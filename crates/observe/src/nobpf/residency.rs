@@ -12,9 +12,9 @@
 
 use crate::nobpf::collect::{InodeKey, mapped_inode};
 use crate::nobpf::walk::{self, Budget, Entry, Next, join, point_of};
-use ahead_learn::{Access, AccessKind, ExecSeen, FileSeen, MemoryLimit, Observation, memory_limit_bytes};
 use ahead_model::Mount;
 use ahead_model::sorting;
+use ahead_profile::learn::{Access, AccessKind, ExecSeen, FileSeen, MemoryLimit, Observation, memory_limit_bytes};
 use ahead_sys::{Error, Result, block, cache, fiemap, generation, machine, mounts, openat};
 use rustix::fs::{FileType, Mode, OFlags, fstat};
 use std::collections::{BTreeSet, HashMap};

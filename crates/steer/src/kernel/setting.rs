@@ -12,9 +12,9 @@
 use crate::counts::reason;
 use crate::times::Times;
 use crate::world::NotDone;
+use ahead_process::undo::{Action, Guard, ProcessId};
 use ahead_sys::bdi::OpenSetting;
 use ahead_sys::{Error, machine};
-use ahead_undo::{Action, Guard, ProcessId};
 use std::path::Path;
 use std::time::Instant;
 
@@ -119,7 +119,7 @@ fn kb_per_page() -> u64 {
 
 /// Writes the note of this process.
 pub(super) fn note(action: Action) -> ahead_sys::Result<Guard> {
-    ahead_undo::note_for(ProcessId::own()?, action)
+    ahead_process::undo::note_for(ProcessId::own()?, action)
 }
 
 #[cfg(test)]
@@ -137,7 +137,7 @@ mod tests {
             let home = tempfile::tempdir().unwrap();
             fs::write(home.path().join("read_ahead_kb"), kb).unwrap();
             let notes = home.path().join("undo");
-            let note = |action| ahead_undo::note_in(&notes, ProcessId::own().unwrap(), action);
+            let note = |action| ahead_process::undo::note_in(&notes, ProcessId::own().unwrap(), action);
             let setting = DiskSetting::open(&home.path().join("read_ahead_kb")).unwrap().with_note(note).unwrap();
             Disk { home, setting }
         }

@@ -2,7 +2,7 @@
 
 use crate::settings::MetricsPlace;
 use crate::{Error, Result};
-use ahead_undo::home;
+use ahead_process::undo::home;
 use rustix::fs::Mode;
 use std::cell::Cell;
 use std::fs::{self, File, Permissions};

@@ -6,8 +6,8 @@ use super::image::Image;
 use crate::write_log::WriteLog;
 use ahead_disk::protocol::{ByteRange, Setup};
 use ahead_disk::state::FILE_NAME;
+use ahead_process::undo::ProcessId;
 use ahead_sys::daemon::now_ns;
-use ahead_undo::ProcessId;
 use fuser::{
     Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
     KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry,

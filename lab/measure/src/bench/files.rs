@@ -13,11 +13,11 @@ use crate::bench::device::Device;
 use crate::bench::stale_trees::{TREE_PREFIX, remove_stale_trees};
 use crate::bench::{Error, Result};
 use ahead_model::file_system_kind::Place;
+use ahead_process::undo::{FileIdentity, Guard, ProcessId};
 use ahead_sim::Chance;
 use ahead_sys::directory::{Directory, HeldFile};
 use ahead_sys::mounts::{self, Mount};
 use ahead_sys::{bdi, cache, evict, machine, openat};
-use ahead_undo::{FileIdentity, Guard, ProcessId};
 use rustix::fs::StatVfsMountFlags;
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -69,7 +69,9 @@ impl Tree {
         let own = ProcessId::own()?;
         let name = OsString::from(format!("{TREE_PREFIX}{}-{}", own.pid, own.start_ticks));
         let made = match machine::is_root() {
-            true => ahead_undo::create_tree_in(own, &above, &name).map(|(directory, note)| (directory, Some(note))),
+            true => {
+                ahead_process::undo::create_tree_in(own, &above, &name).map(|(directory, note)| (directory, Some(note)))
+            }
             false => above.create_directory(&name).map(|directory| (directory, None)),
         };
         let (directory, note) = made.map_err(|error| refused(error, above.path()))?;

@@ -10,9 +10,9 @@ use crate::bench::observed::{Observed, Sample};
 use crate::bench::reader_thread::{ReaderContext, ReaderResult, ReaderThread, in_file};
 use crate::bench::{Error, Result};
 use ahead_policy::{Choice, DeviceDescription, PAGE_BYTES, Parameters, UnknownPolicy, named};
+use ahead_process::undo::Guard;
 use ahead_sys::directory::HeldFile;
 use ahead_sys::{bdi, cache, daemon, usage};
-use ahead_undo::Guard;
 use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -210,7 +210,7 @@ pub fn run_under_kernel(readers: &[Vec<Part>], files: &[HeldFile], each: bool) -
 /// Sets the kernel's window for the device of these files, until the guard is dropped.
 fn set_window(files: &Files, pages: u64) -> Result<Guard> {
     let file = settable(files.window(), files.directory())?;
-    Ok(ahead_undo::set_file(&file, &(pages * PAGE_BYTES / 1024).to_string())?)
+    Ok(ahead_process::undo::set_file(&file, &(pages * PAGE_BYTES / 1024).to_string())?)
 }
 
 /// The file with the kernel's window for a directory, if this process may change it.

@@ -1,9 +1,9 @@
 //! Removes files of jobs before the last boot. After a power cut a job's files are still on the disk, and the notes in `/run` are lost.
 //! The next job in the same directory removes these files.
 
+use ahead_process::undo::{FileIdentity, ProcessId};
 use ahead_sys::directory::Directory;
 use ahead_sys::openat;
-use ahead_undo::{FileIdentity, ProcessId};
 use rustix::time::{ClockId, clock_gettime};
 use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;

@@ -8,7 +8,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     /// The target cannot be found or its window cannot be set.
     #[error("{0}")]
-    Tune(#[from] ahead_tune::Error),
+    Tune(#[from] ahead_disk::tune::Error),
     /// A run of a job failed.
     #[error("{0}")]
     Bench(#[from] crate::bench::Error),
@@ -44,12 +44,12 @@ pub enum Error {
 impl Error {
     /// Wraps a system error with the action that failed.
     pub fn io(what: impl Into<String>, source: impl Into<std::io::Error>) -> Error {
-        Error::Tune(ahead_tune::Error::io(what, source))
+        Error::Tune(ahead_disk::tune::Error::io(what, source))
     }
 
     /// An action that is not possible here (exit status 77), and the reason.
     pub fn unsupported(what: impl Into<String>, why: impl Into<String>) -> Error {
-        Error::Tune(ahead_tune::Error::unsupported(what, why))
+        Error::Tune(ahead_disk::tune::Error::unsupported(what, why))
     }
 }
 

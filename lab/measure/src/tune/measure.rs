@@ -11,12 +11,12 @@ use crate::tune::trace_workload::TraceWorkload;
 use crate::tune::verdict::{Candidate, Job, Verdict, best_rates, judge, score, spread};
 use crate::tune::work::{CALL_BYTES, JobKind, ProfileWorkload, Sizes, WorkloadResult};
 use crate::tune::{Error, Result, profile_workload};
+use ahead_disk::tune::lower_cache::LowerCache;
+use ahead_disk::tune::{System, Target};
+use ahead_process::undo::ProcessId;
 use ahead_profile::Profile;
 use ahead_sim::Recording;
 use ahead_sys::machine;
-use ahead_tune::lower_cache::LowerCache;
-use ahead_tune::{System, Target};
-use ahead_undo::ProcessId;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
@@ -142,7 +142,7 @@ pub fn measure(plan: &Plan, report: &mut dyn FnMut(Progress)) -> Result<Measurem
         return Err(ahead_sys::Error::needs_root(format!("trying windows of {}", target.name)).into());
     }
     let current_kb = target.current_kb()?;
-    let guard = ahead_undo::note_setting(ProcessId::own()?, &target.setting)?;
+    let guard = ahead_process::undo::note_setting(ProcessId::own()?, &target.setting)?;
     let mut bench = WindowBench::new(plan, report).map_err(|error| if_vanished(plan, error))?;
     let began_runs = Instant::now();
     let candidates = search(&mut bench, current_kb, plan.depth).map_err(|error| if_vanished(plan, error))?;
@@ -279,7 +279,7 @@ impl WindowTrial for WindowBench<'_> {
     type Error = Error;
 
     fn run(&mut self, kb: u64) -> Result<Vec<f64>> {
-        ahead_undo::write_setting(&self.plan.target.setting, &kb.to_string())?;
+        ahead_process::undo::write_setting(&self.plan.target.setting, &kb.to_string())?;
         let jobs = self.jobs();
         let (mut rates, mut detail) = (Vec::new(), RunDetail::default());
         for (job, (name, _)) in jobs.iter().enumerate() {
@@ -387,7 +387,7 @@ fn sizes_for(plan: &Plan, source: &Source) -> Result<Sizes> {
     let first = Sizes { stream_bytes: fitting(FIRST_BYTES), streams: plan.streams, faults: FIRST_FAULTS };
     let regions = test_regions(plan, source, &[first.stream_bytes])?;
     let first_run = |kind: JobKind, kb: u64| -> Result<Observed> {
-        ahead_undo::write_setting(&plan.target.setting, &kb.to_string())?;
+        ahead_process::undo::write_setting(&plan.target.setting, &kb.to_string())?;
         regions.run(&kind.variant(&first, kb), true, plan.stop)
     };
     let stream = first_run(JobKind::OneStream, FIRST_STREAM_KB)?;

@@ -5,11 +5,11 @@
 
 use crate::tune::work::{CALL_BYTES, ProfileWorkload, WorkloadResult, touched_bytes};
 use crate::tune::{Error, Result};
+use ahead_disk::tune::number_under;
+use ahead_disk::tune::{System, Target};
 use ahead_profile::Profile;
 use ahead_sys::openat::Identity;
 use ahead_sys::{cache, evict, openat};
-use ahead_tune::number_under;
-use ahead_tune::{System, Target};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;

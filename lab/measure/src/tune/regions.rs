@@ -3,13 +3,13 @@
 use crate::bench::{Files, Method, Observed, ReadAhead, RunSettings, Variant, run};
 use crate::tune::replay::{OpenRegion, ReplayResult, Task, replay};
 use crate::tune::{Error, Result};
+use ahead_disk::tune::backing;
+use ahead_disk::tune::lower_cache::LowerCache;
+use ahead_disk::tune::{System, Target};
 use ahead_model::DeviceNumber;
 use ahead_policy::{DeviceDescription, PAGE_BYTES};
 use ahead_sys::directory::HeldFile;
 use ahead_sys::{block, cache};
-use ahead_tune::backing;
-use ahead_tune::lower_cache::LowerCache;
-use ahead_tune::{System, Target};
 use rustix::fs::{Advice, fadvise};
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -27,8 +27,8 @@ use crate::conform::position::Positions;
 use crate::conform::step::{DONT_NEED, WILL_NEED, whole_pages, will_need_pages};
 use crate::conform::tally::{Kind, Tally};
 use ahead_policy::policies::on_demand::{Decision, Outcome, Rules, State};
+use ahead_policy::traces::{Asked, Cached, Event, MOST_READ, Record, SPANNING, Use};
 use ahead_policy::{FileId, Folio, PAGE_BYTES, Page, View};
-use ahead_traces::{Asked, Cached, Event, MOST_READ, Record, SPANNING, Use};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 

@@ -2,8 +2,8 @@
 
 use crate::conform::tally::Kind;
 use ahead_policy::policies::on_demand::{Decision, Outcome, Rules, State};
+use ahead_policy::traces::{Exact, Mapping, RaState, Use, VM_EXEC, VM_RAND_READ, VM_SEQ_READ, Window};
 use ahead_policy::{Access, By, Call, FileId, Folio, Found, OpenId, PAGE_BYTES, Page, Requests, View, folios};
-use ahead_traces::{Exact, Mapping, RaState, Use, VM_EXEC, VM_RAND_READ, VM_SEQ_READ, Window};
 use std::cell::Cell;
 
 /// A report of the kernel on a decision.

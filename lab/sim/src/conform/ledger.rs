@@ -4,7 +4,7 @@ use crate::conform::judge::{KernelReport, Pending, state_of};
 use crate::conform::tally::{Kind, MAX_MISMATCHES, Mismatch, Tally};
 use ahead_policy::Folio;
 use ahead_policy::policies::on_demand::{Outcome, State};
-use ahead_traces::{Cached, RaState};
+use ahead_policy::traces::{Cached, RaState};
 use rustc_hash::FxHashMap;
 
 /// From the first to the last record of a decision.

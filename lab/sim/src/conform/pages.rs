@@ -1,7 +1,7 @@
 //! The content of the page cache for the files of a trace, as far as the trace shows.
 
+use ahead_policy::traces::{FileSeen, Use};
 use ahead_policy::{FileId, Folio, Limits, Memory, PAGE_BYTES, Page, Queue, View};
-use ahead_traces::{FileSeen, Use};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::ops::Range;

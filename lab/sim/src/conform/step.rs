@@ -5,8 +5,8 @@ use crate::conform::ledger::Ledger;
 use crate::conform::pages::Pages;
 use crate::conform::tally::{Kind, Tally};
 use ahead_policy::policies::on_demand::{Decision, Outcome, Rules, State};
+use ahead_policy::traces::{Asked, Event, Mapping, Record, SPANNING, Use};
 use ahead_policy::{FileId, Folio, Found, PAGE_BYTES, Page, View};
-use ahead_traces::{Asked, Event, Mapping, Record, SPANNING, Use};
 use rustc_hash::FxHashMap;
 
 /// `POSIX_FADV_WILLNEED`.

@@ -5,9 +5,9 @@
 //! (sendfile, splice), writes and readahead calls are left out.
 
 use crate::{Mapped, Op, Recording};
+use ahead_policy::traces::{Event, Mapping, Reader, Use};
 use ahead_policy::{Advice, FileId, OpenId, PAGE_BYTES};
 use ahead_sys::directory::HeldFile;
-use ahead_traces::{Event, Mapping, Reader, Use};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufReader, Read};
 use std::path::Path;
@@ -159,7 +159,7 @@ fn advice_of(advice: u32) -> Option<Advice> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ahead_traces::{FileSeen, Header, Record, Writer};
+    use ahead_policy::traces::{FileSeen, Header, Record, Writer};
 
     const PAGES_OF_4096: u32 = 4096;
 

@@ -4,8 +4,8 @@ use super::{FreeRunning, PolicyDecision};
 use crate::conform::judge::{changes_balance, checks_marks, fault_access};
 use crate::conform::pages::ThreadView;
 use crate::conform::tally::Kind;
+use ahead_policy::traces::{Mapping, Use};
 use ahead_policy::{FileId, Folio, Found, Page, View};
-use ahead_traces::{Mapping, Use};
 
 impl FreeRunning {
     pub(super) fn fault(&mut self, task: u32, by: &Use, page: Page, mapping: Option<&Mapping>) {
