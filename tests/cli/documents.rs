@@ -124,7 +124,7 @@ fn every_key_of_top_and_steer_is_documented() {
 }
 
 fn report(account: Account) -> Report {
-    let spread = Spread { median_s: 1.0, min_s: 1.0, max_s: 1.0 };
+    let spread = Spread { median: 1.0, min: 1.0, max: 1.0 };
     let measured = Measured {
         spread,
         device: DeviceReads::default(),

@@ -4,8 +4,9 @@
 //! a device. So a test that changes caches or settings holds the machine alone, and one that needs them unchanged shares it.
 
 pub use super::cold::target_directory;
+use ahead_sys::locks::IgnorePoison;
 use std::path::Path;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 static MACHINE: RwLock<()> = RwLock::new(());
 
@@ -29,12 +30,12 @@ impl Held {
 
 /// For a test that needs unchanged caches and settings.
 pub fn shared() -> RwLockReadGuard<'static, ()> {
-    MACHINE.read().unwrap_or_else(PoisonError::into_inner)
+    MACHINE.read().ignore_poison()
 }
 
 /// For a test that changes caches or settings, and for one with mount namespaces: a new one holds a copy of every mount.
 pub fn alone() -> RwLockWriteGuard<'static, ()> {
-    MACHINE.write().unwrap_or_else(PoisonError::into_inner)
+    MACHINE.write().ignore_poison()
 }
 
 /// Prints why a test is skipped. `make test` counts these lines.

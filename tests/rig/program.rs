@@ -9,6 +9,7 @@
 //! Every wait has a limit: a program that hangs fails its test.
 
 use ahead_process::undo::ProcessId;
+use ahead_sys::locks::IgnorePoison;
 use serde_json::Value;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -17,7 +18,7 @@ use std::io::{Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 /// The largest time for a program. Programs take seconds; a few measurements take two minutes.
@@ -501,7 +502,7 @@ impl Stream {
                 let mut buffer = [0; 1 << 16];
                 loop {
                     let read = pipe.read(&mut buffer).unwrap_or(0);
-                    let mut seen = writer.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut seen = writer.0.0.lock().ignore_poison();
                     seen.bytes.extend_from_slice(&buffer[..read]);
                     seen.has_ended = read == 0;
                     writer.0.1.notify_all();
@@ -517,7 +518,7 @@ impl Stream {
     /// Waits until `take` gives a number of bytes of the rest, and returns these.
     fn wait(&self, limit: Duration, what: &str, take: impl Fn(&Seen, &[u8]) -> Option<usize>) -> String {
         let deadline = Instant::now() + limit;
-        let mut seen = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.0.0.lock().ignore_poison();
         loop {
             if let Some(length) = take(&seen, &seen.bytes[seen.returned..]) {
                 let taken = String::from_utf8_lossy(&seen.bytes[seen.returned..][..length]).into_owned();
@@ -526,7 +527,7 @@ impl Stream {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             assert!(!left.is_zero(), "{what}: not within the limit: {}", String::from_utf8_lossy(&seen.bytes));
-            seen = self.0.1.wait_timeout(seen, left).unwrap_or_else(PoisonError::into_inner).0;
+            seen = self.0.1.wait_timeout(seen, left).ignore_poison().0;
         }
     }
 
@@ -541,7 +542,7 @@ impl Stream {
     }
 
     fn bytes(&self) -> Vec<u8> {
-        self.0.0.lock().unwrap_or_else(PoisonError::into_inner).bytes.clone()
+        self.0.0.lock().ignore_poison().bytes.clone()
     }
 
     fn text(&self) -> String {

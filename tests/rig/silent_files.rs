@@ -6,6 +6,7 @@
 //! ```
 
 use super::mounted::{KIB, MIB, PAGE};
+use ahead_sys::locks::IgnorePoison;
 use fuser::{
     BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
     InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEntry, ReplyOpen, Request,
@@ -14,7 +15,7 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -45,13 +46,13 @@ struct Requests(Arc<Mutex<Option<Vec<Held>>>>);
 
 impl Requests {
     fn hold(&self, request: Held) {
-        if let Some(held) = self.0.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+        if let Some(held) = self.0.lock().ignore_poison().as_mut() {
             held.push(request);
         }
     }
 
     fn release(&self) {
-        let held = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let held = self.0.lock().ignore_poison().take();
         drop(held);
     }
 }

@@ -16,13 +16,14 @@ mod mutate;
 mod regressions;
 
 use ahead_sys::allocation::{self, Counting};
+use ahead_sys::locks::IgnorePoison;
 use kinds::Kind;
 use mutate::Chance;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 #[global_allocator]
@@ -170,7 +171,7 @@ impl Trial {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock().ignore_poison()
 }
 
 /// The directory of harmful inputs.

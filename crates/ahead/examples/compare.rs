@@ -42,7 +42,7 @@ fn compare(path: &Path) -> ahead::Result<()> {
     let variants = ways.variants();
     for (variant, measured) in variants.iter().zip(Comparison::new(5).measure(&mut ways, &variants, &mut |_| {})?) {
         let (name, spread) = (ways.name(*variant), measured.spread);
-        println!("{name:14} {:.4} s ({:.4} to {:.4})", spread.median_s, spread.min_s, spread.max_s);
+        println!("{name:14} {:.4} s ({:.4} to {:.4})", spread.median, spread.min, spread.max);
     }
     Ok(())
 }

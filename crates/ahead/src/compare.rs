@@ -23,16 +23,15 @@ mod ranges;
 mod report;
 #[cfg(feature = "observe")]
 mod scratch;
-mod spread;
 mod usage;
 
+pub use ahead_model::Spread;
 pub use closures::Closures;
 #[cfg(feature = "observe")]
 pub use input::Input;
 #[cfg(feature = "observe")]
 pub use programs::{ProgramComparison, Rival, observe_evictions};
 pub use report::{ColdState, Report, RivalResult, recovered_share, verdict};
-pub use spread::Spread;
 pub use usage::judge;
 
 use crate::Result;
@@ -80,11 +79,23 @@ pub struct DeviceReads {
     pub bytes: u64,
 }
 
+/// A spread with the unit in its names.
+#[derive(Serialize)]
+#[serde(remote = "Spread")]
+struct Seconds {
+    #[serde(rename = "median_s")]
+    median: f64,
+    #[serde(rename = "min_s")]
+    min: f64,
+    #[serde(rename = "max_s")]
+    max: f64,
+}
+
 /// All runs of one variant.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Measured {
-    /// Of their times.
-    #[serde(flatten)]
+    /// Of their times, seconds.
+    #[serde(flatten, serialize_with = "Seconds::serialize")]
     pub spread: Spread,
     /// Of the run with the median time.
     pub device: DeviceReads,
@@ -99,12 +110,11 @@ pub struct Measured {
 impl Measured {
     /// `samples`: one at least.
     fn new(samples: Vec<Sample>, repeated: Vec<Sample>) -> Measured {
-        let seconds: Vec<f64> = samples.iter().map(|run| run.s).collect();
         let mut by_time: Vec<&Sample> = samples.iter().collect();
         sorting::sort_by(&mut by_time, |a, b| a.s.total_cmp(&b.s));
         let median = by_time[(by_time.len() - 1) / 2];
         Measured {
-            spread: Spread::of(&seconds).expect("every variant is measured in every round, and there is at least one"),
+            spread: Spread::of(samples.iter().map(|run| run.s)),
             device: DeviceReads { requests: median.requests, bytes: median.bytes },
             evicted_bytes: samples.iter().filter_map(|run| run.evicted_bytes).max(),
             samples,
@@ -194,7 +204,7 @@ mod tests {
             Comparison::new(2).measure(&mut runner, &["a", "b", "c"], &mut |index| announced.push(index)).unwrap();
         assert_eq!(runner.ran, ["a", "b", "c", "a", "b", "c"]);
         assert_eq!(announced, [0, 1, 2, 0, 1, 2]);
-        let medians: Vec<f64> = measured.iter().map(|one| one.spread.median_s).collect();
+        let medians: Vec<f64> = measured.iter().map(|one| one.spread.median).collect();
         assert_eq!(medians, [1.5, 2.5, 3.5]);
     }
 
@@ -221,7 +231,7 @@ mod tests {
         let unobserved = |s| Ok(Sample { s, ..Sample::default() });
         let mut runner = Scripted { samples: vec![unobserved(1.0), unobserved(3.0)], ran: Vec::new() };
         let measured = Comparison::new(2).measure(&mut runner, &["a"], &mut |_| {}).unwrap().remove(0);
-        assert_eq!((measured.repeated.len(), measured.evicted_bytes, measured.spread.median_s), (0, None, 2.0));
+        assert_eq!((measured.repeated.len(), measured.evicted_bytes, measured.spread.median), (0, None, 2.0));
     }
 
     #[test]

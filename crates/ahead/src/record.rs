@@ -46,7 +46,7 @@ pub use filesystem::OsFileSystem;
 use ahead_model::{DeviceNumber, sorting};
 use ahead_profile::Profile;
 use ahead_profile::learn::memory_limit_bytes;
-use ahead_sys::{Result, machine, mounts};
+use ahead_sys::{Result, machine, maps, mounts};
 use std::collections::BTreeSet;
 
 /// Makes a profile of one observed run. Opens the files that were read, to ask for their places on the disk.
@@ -80,27 +80,5 @@ fn host() -> Result<Host> {
 
 /// The files that this process has mapped.
 fn own_files() -> BTreeSet<(DeviceNumber, u64)> {
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    sorting::set_of(maps.lines().filter_map(mapped_file))
-}
-
-/// `7f…-7f… r-xp 00002000 fe:00 1234 /usr/lib/…`: the device in hexadecimal, and the inode.
-fn mapped_file(line: &str) -> Option<(DeviceNumber, u64)> {
-    let mut fields = line.split_ascii_whitespace().skip(3);
-    let (major, minor) = fields.next()?.split_once(':')?;
-    let device = DeviceNumber::new(u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?);
-    Some((device, fields.next()?.parse().ok().filter(|inode| *inode != 0)?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn mapped_files_have_a_device_and_an_inode() {
-        let line = "7f1c2000-7f1c4000 r-xp 00002000 fe:1f 1234 /usr/lib/x.so";
-        assert_eq!(mapped_file(line), Some((DeviceNumber::new(0xfe, 0x1f), 1234)));
-        assert_eq!(mapped_file("7f1c2000-7f1c4000 rw-p 00000000 00:00 0 [heap]"), None);
-        assert!(!own_files().is_empty());
-    }
+    sorting::set_of(maps::files_of(std::process::id()).into_iter().map(|area| (area.device, area.inode)))
 }

@@ -23,6 +23,7 @@ use ahead::Result;
 use ahead::prefetch::file_as_it_is;
 use ahead_model::{RangeSet, sorting};
 use ahead_profile::{Extent, File as RecordedFile, Metadata, Milestone, MilestoneKind, PathBytes, Profile, Recording};
+use ahead_sys::maps::{self, Area};
 use ahead_sys::process_id::ProcessId;
 use ahead_sys::root::Root;
 use ahead_sys::{block, cache, mounts, openat};
@@ -87,8 +88,7 @@ impl Earlier {
     pub fn now() -> Earlier {
         let files = cached_files().unwrap_or_else(|error| {
             tracing::info!("files that were read before: {error}");
-            let maps = fs::read_to_string("/proc/1/maps").unwrap_or_default();
-            maps.lines().filter_map(mapped_path).map(|path| (path, Cached::default())).collect()
+            maps::files_of(1).into_iter().filter_map(path_that_is_there).map(|path| (path, Cached::default())).collect()
         });
         let metadata = metadata().inspect_err(|error| tracing::info!("metadata that was read before: {error}"));
         let pid_1_us = clock_us(ClockId::Monotonic).saturating_sub(age_of_boot_us());
@@ -288,10 +288,9 @@ fn join(earlier: Profile, observed: Profile) -> Profile {
     Profile { recording, ..all }
 }
 
-/// `7f…-7f… r-xp 00002000 fe:00 1234 /usr/lib/…`: the path of a file that is still there.
-fn mapped_path(line: &str) -> Option<PathBuf> {
-    let path = &line[line.find('/')?..];
-    (!path.ends_with(" (deleted)")).then(|| path.into())
+/// The path of a mapped file that was not replaced.
+fn path_that_is_there(area: Area) -> Option<PathBuf> {
+    area.path.filter(|path| !path.as_os_str().as_encoded_bytes().ends_with(b" (deleted)"))
 }
 
 /// The regular files of a directory and those below, with the time 0.
@@ -448,10 +447,13 @@ mod tests {
 
     #[test]
     fn files_that_were_replaced_are_no_mapped_files() {
-        let line = "7f1c2000-7f1c4000 r-xp 00002000 fe:1f 1234 /usr/lib/x y.so";
-        assert_eq!(mapped_path(line), Some(PathBuf::from("/usr/lib/x y.so")));
-        assert_eq!(mapped_path("7f1c2000-7f1c4000 r-xp 00002000 fe:1f 1234 /usr/lib/x.so (deleted)"), None);
-        assert_eq!(mapped_path("7f1c2000-7f1c4000 rw-p 00000000 00:00 0 [heap]"), None);
+        let device = ahead_model::DeviceNumber::new(0xfe, 0x1f);
+        let mapped = |path: &str| {
+            let area = Area { addresses: 0..4096, is_shared: false, device, inode: 1234, path: Some(path.into()) };
+            path_that_is_there(area)
+        };
+        assert_eq!(mapped("/usr/lib/x y.so"), Some(PathBuf::from("/usr/lib/x y.so")));
+        assert_eq!(mapped("/usr/lib/x.so (deleted)"), None);
     }
 
     #[test]

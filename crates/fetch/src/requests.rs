@@ -17,12 +17,13 @@ use ahead_sys::background;
 use ahead_sys::block;
 use ahead_sys::direct::AlignedBuffer;
 use ahead_sys::fork_count::PerProcess;
+use ahead_sys::locks::IgnorePoison;
 use ahead_sys::ring::Ring;
 use rustix::event::{EventfdFlags, eventfd};
 use std::fs::File;
 use std::io::Write;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Requests in the ring, with the one that wakes its thread. The kernel executes at most four for each processor at the same time.
 const RING_DEPTH: u32 = 32;
@@ -142,7 +143,7 @@ impl Requests {
 
     fn device(&self, number: DeviceNumber) -> Device {
         let find = |known: &Vec<Device>| known.iter().find(|device| device.number == number).cloned();
-        let known = || self.devices.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = || self.devices.lock().ignore_poison();
         if let Some(device) = find(&known()) {
             return device;
         }
@@ -161,7 +162,7 @@ impl Requests {
 
     /// The ring, which is set up at the first call; `None`: there is none.
     fn ring(&self) -> Option<Arc<RingQueue>> {
-        let mut backend = self.backend.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut backend = self.backend.lock().ignore_poison();
         if matches!(*backend, Backend::NotStarted) {
             *backend = RingQueue::start().map_or(Backend::Threads, Backend::Ring);
         }
@@ -196,7 +197,7 @@ impl RingQueue {
     }
 
     fn lock(&self) -> MutexGuard<'_, Lanes<Request>> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lanes.lock().ignore_poison()
     }
 
     fn push(

@@ -12,9 +12,10 @@
 //! In a round each reader has one turn, in the order of their positions: the head moves to a neighbour, and no reader that continues where
 //! the head is keeps the others waiting (N-step-SCAN; Teorey and Pinkerton 1972).
 
+use ahead_sys::locks::IgnorePoison;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, Thread};
 
 /// Readers that have their turn at the same time: while one of them copies what it has read, the device serves the other.
@@ -72,14 +73,14 @@ impl Turns {
     }
 
     fn lock(&self) -> MutexGuard<'_, Rounds> {
-        self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
+        self.rounds.lock().ignore_poison()
     }
 }
 
 impl Turn {
     /// Until the result is dropped, the other reader that has its turn submits nothing.
     pub fn submission(&self) -> MutexGuard<'_, ()> {
-        self.turns.submission.lock().unwrap_or_else(PoisonError::into_inner)
+        self.turns.submission.lock().ignore_poison()
     }
 }
 

@@ -12,11 +12,12 @@ use crate::lanes::Lanes;
 use ahead_model::DeviceNumber;
 use ahead_sys::background;
 use ahead_sys::fork_count::PerProcess;
+use ahead_sys::locks::IgnorePoison;
 #[cfg(all(test, feature = "shuttle"))]
 use shuttle::sync::{Condvar, Mutex, MutexGuard};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 #[cfg(not(all(test, feature = "shuttle")))]
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
@@ -83,7 +84,7 @@ impl<J: Send + 'static, K: Copy + Eq + Send + 'static> Workers<J, K> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State<J, K>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     /// Whether this many jobs can be queued for a device ([`Lanes::has_room`]).
@@ -158,7 +159,7 @@ impl<J: Send + 'static, K: Copy + Eq + Send + 'static> Workers<J, K> {
         let mut state = self.lock();
         state.watchers += 1;
         let waited = self.ended.wait_timeout_while(state, longest, |state| holds(&state.lanes));
-        (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        (state, _) = waited.ignore_poison();
         state.watchers -= 1;
     }
 
@@ -242,7 +243,7 @@ impl<J: Send + 'static, K: Copy + Eq + Send + 'static> Workers<J, K> {
                 state.threads -= 1;
                 return;
             } else {
-                let (next, waited) = self.work.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
+                let (next, waited) = self.work.wait_timeout(state, IDLE).ignore_poison();
                 (state, has_waited) = (next, waited.timed_out());
             }
         }

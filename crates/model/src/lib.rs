@@ -6,6 +6,7 @@
 //!     FileSystemKind ext4: on a disk, numbers of inodes are stored, …   what depends on the type of a file system
 //!     RangeSet       [0,4096) [8192,12288)   sets of bytes or pages    what is used, resident, issued
 //!     size, time     128K, 8ms      quantities as users write them
+//!     Spread         median, minimum and maximum of repeated measurements
 //!     DeviceDescription             properties of a device: access, bandwidth, cost per request, burst, seeks
 //! ```
 //!
@@ -22,6 +23,7 @@ pub mod quantity;
 pub mod random;
 pub mod range_set;
 pub mod sorting;
+pub mod spread;
 pub mod xfs;
 
 pub use device_description::{DescribedDevice, DeviceDescription};
@@ -30,6 +32,7 @@ pub use file_system_kind::FileSystemKind;
 pub use mounts::Mount;
 pub use physical_extent::PhysicalExtent;
 pub use range_set::RangeSet;
+pub use spread::Spread;
 
 /// Bytes of a page of the page cache, as policies and models count: that of x86_64. What a machine really has is asked of it.
 pub const PAGE_BYTES: u64 = 4096;

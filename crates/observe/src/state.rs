@@ -3,11 +3,12 @@
 use crate::objects::{self, Compiled, bpf_error, map};
 use crate::tracer::check_host;
 use ahead_model::{DeviceNumber, sorting};
+use ahead_sys::locks::IgnorePoison;
 use ahead_sys::{Error, Result};
 use libbpf_rs::{Iter, Link, MapCore, MapFlags, Object, ProgramInput, ProgramMut};
 use std::io::{ErrorKind, Read};
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 static OBJECT: Compiled = Compiled(include_bytes!(concat!(env!("OUT_DIR"), "/state.bpf.deflate")));
 
@@ -118,7 +119,7 @@ impl StateQuery {
     }
 
     fn list(&self, pid: u32) -> Result<Vec<OpenState>> {
-        let listing = self.listing.lock().unwrap_or_else(PoisonError::into_inner);
+        let listing = self.listing.lock().ignore_poison();
         let wanted = map(&self.object, "wanted_process")?;
         let set = wanted.update(&0u32.to_ne_bytes(), &pid.to_ne_bytes(), MapFlags::ANY);
         set.map_err(|e| bpf_error("choose the process", e))?;

@@ -13,6 +13,7 @@
 use crate::arguments::type_name;
 use crate::space::append;
 use ahead_read::prefetcher::Item;
+use ahead_sys::locks::IgnorePoison;
 use pyo3::exceptions::{PyBaseException, PyException, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -22,7 +23,7 @@ use std::cell::Cell;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// What the program gets for one element.
 pub struct Entry {
@@ -68,7 +69,7 @@ impl Shared {
 
     /// The exception that is to be raised now.
     pub fn take_urgent(&self, py: Python<'_>) -> Option<PyErr> {
-        let urgent = self.urgent.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let urgent = self.urgent.lock().ignore_poison().take();
         urgent.map(|exception| raised(py, exception))
     }
 
@@ -83,7 +84,7 @@ impl Shared {
 
     /// Takes no more elements.
     pub fn close(&self) {
-        let iterator = self.iterator.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let iterator = self.iterator.lock().ignore_poison().take();
         // The lock is released first: the end of a generator runs code of the program.
         drop(iterator);
     }
@@ -100,7 +101,7 @@ impl Shared {
     }
 
     fn iterator(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.iterator.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|iterator| iterator.clone_ref(py))
+        self.iterator.lock().ignore_poison().as_ref().map(|iterator| iterator.clone_ref(py))
     }
 
     /// The next element.
@@ -150,11 +151,11 @@ impl Shared {
     }
 
     fn has_urgent(&self) -> bool {
-        self.urgent.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.urgent.lock().ignore_poison().is_some()
     }
 
     fn raise_now(&self, py: Python<'_>, error: PyErr) {
-        self.urgent.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| error.into_value(py));
+        self.urgent.lock().ignore_poison().get_or_insert_with(|| error.into_value(py));
     }
 }
 

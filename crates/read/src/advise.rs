@@ -49,9 +49,10 @@ use crate::advise::follower::Follower;
 use crate::advise::region::Region;
 use crate::advise::registry::{Registry, Task};
 use ahead_policy::pattern::{Pattern, Route};
-use ahead_sys::advice::{self, Area, KernelAdvice};
+use ahead_sys::advice::{self, KernelAdvice};
 use ahead_sys::fork_count::fork_count;
 use ahead_sys::machine;
+use ahead_sys::maps::{self, Area};
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -151,7 +152,7 @@ fn start(arguments: &Arguments) -> io::Result<Option<Arc<Region>>> {
         return Err(invalid("advise: the stride is 0; give the distance between two records in bytes"));
     }
     let Some(addresses) = whole_pages(address, length_bytes)? else { return Ok(None) };
-    let areas = advice::areas(&addresses).map_err(io_error)?;
+    let areas = maps::areas(&addresses).map_err(io_error)?;
     check(&addresses, &areas)?;
     let region = Arc::new(Region::new(addresses, &areas));
     let registry = Registry::current();

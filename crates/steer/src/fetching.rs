@@ -17,13 +17,14 @@ use ahead_fetch::calls::{self, pieces};
 use ahead_fetch::{RUNNING, Workers};
 use ahead_model::{DeviceNumber, PAGE_BYTES};
 use ahead_sys::Error;
+use ahead_sys::locks::IgnorePoison;
 use ahead_sys::other_process::{self, Descriptor, Expected};
 use rustc_hash::FxHashMap;
 use rustix::io::Errno;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Threads of all devices.
@@ -89,7 +90,7 @@ pub(crate) struct Fetcher {
 
 /// A lock whose holder cannot panic with half a change.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock().ignore_poison()
 }
 
 fn is_read(work: &Work) -> bool {

@@ -13,10 +13,8 @@
 #![allow(unsafe_code)]
 
 mod guard;
-mod maps;
 
 pub use guard::Guard;
-pub use maps::{Area, areas};
 
 use crate::{Error, Result, machine};
 use std::io;
@@ -74,7 +72,7 @@ pub fn release(memory: &[u8]) -> Result<bool> {
     if start >= end {
         return Ok(false);
     }
-    let areas = areas(&(start..end))?;
+    let areas = crate::maps::areas(&(start..end))?;
     if areas.is_empty() || !areas.iter().all(|area| area.is_shared && area.is_regular_file()) {
         return Ok(false);
     }
@@ -97,7 +95,7 @@ const PAGES_AT_ONCE: usize = 512;
 
 /// The parts of a range that are not in memory: ascending, disjoint. A page whose read is in flight is not in memory yet.
 ///
-/// For files that the user neither owns nor may write, mincore reports every page as present ([`Area::reports_residency`]).
+/// For files that the user neither owns nor may write, mincore reports every page as present ([`crate::maps::Area::reports_residency`]).
 ///
 /// Errors: a part of the range is not mapped (`ENOMEM`).
 pub fn absent(addresses: &Range<usize>) -> Result<Vec<Range<usize>>> {

@@ -3,12 +3,13 @@
 
 use crate::Advice;
 use ahead_model::DeviceNumber;
+use ahead_sys::locks::IgnorePoison;
 use ahead_sys::within::Patience;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
 /// Its name, without the line end; empty if it has ended.
@@ -40,7 +41,7 @@ static PATIENCE: LazyLock<Mutex<Patience>> = LazyLock::new(|| Mutex::new(Patienc
 /// `/proc/PID/maps` or `smaps`. To read it, the kernel waits for a lock that the process may hold for any time. `None`: it does, or has ended.
 fn mappings(pid: u32, file: &str) -> Option<Vec<u8>> {
     let path = format!("/proc/{pid}/{file}");
-    PATIENCE.lock().unwrap_or_else(PoisonError::into_inner).ask(move || fs::read(path).ok())?
+    PATIENCE.lock().ignore_poison().ask(move || fs::read(path).ok())?
 }
 
 /// Major faults of a process so far: those that waited for a disk. `None`: it has ended.

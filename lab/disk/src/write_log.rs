@@ -12,11 +12,12 @@
 
 use crate::{Error, Result};
 use ahead_model::random::SplitMix64;
+use ahead_sys::locks::IgnorePoison;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// The start of a log.
 pub const MAGIC: &[u8; 8] = b"AHEADWL1";
@@ -73,7 +74,7 @@ impl WriteLog {
         let mut record = Vec::with_capacity(24 + data.len());
         [kind, offset, length].iter().for_each(|number| record.extend_from_slice(&number.to_le_bytes()));
         record.extend_from_slice(data);
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).write_all(&record)
+        self.0.lock().ignore_poison().write_all(&record)
     }
 }
 

@@ -30,7 +30,6 @@ mod reader_thread;
 mod rounds;
 mod row;
 mod run;
-mod spread;
 mod stale_trees;
 mod traits;
 
@@ -48,5 +47,4 @@ pub use reader_thread::in_file;
 pub use rounds::{Plan, Step, measure};
 pub use row::Row;
 pub use run::{Evicted, Method, ReadAhead, RunSettings, UnknownMethod, run, run_under_kernel};
-pub use spread::Spread;
 pub use traits::measure_traits;

@@ -2,6 +2,7 @@
 
 use ahead_observe::{OpenState, StateQuery};
 use ahead_sys::bdi;
+use ahead_sys::locks::IgnorePoison;
 use ahead_tests::rig::prelude::*;
 use std::io::Write;
 
@@ -24,7 +25,7 @@ static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 impl Steering {
     /// `None`, with the reason printed, where nothing can be steered. The umask is strict: what others may read has its mode with any umask.
     pub fn start(rules: &str, arguments: &[&str]) -> Option<Steering> {
-        let alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let alone = ALONE.lock().ignore_poison();
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(rules.as_bytes()).unwrap();
         set_mode(file.path(), 0o644);

@@ -120,11 +120,11 @@ impl ProgramComparison {
         let profile_bytes = self.profile.data_bytes() + self.profile.metadata_bytes();
         let cold_state = ColdState::new(evicted, runner.kept(), profile_bytes);
         let bounded = disk.as_ref().filter(|_| cold_state.is_cold);
-        let bound = bounded.map(|disk| bound::bound(used, disk, warm.spread.min_s)).transpose()?;
-        let least_s = bound.map_or(warm.spread.median_s, |bound| bound.s);
-        let noise_s = cold.spread.noise_s().max(warm.spread.noise_s());
+        let bound = bounded.map(|disk| bound::bound(used, disk, warm.spread.min)).transpose()?;
+        let least_s = bound.map_or(warm.spread.median, |bound| bound.s);
+        let noise_s = cold.spread.noise().max(warm.spread.noise());
         let share = |measured: &Measured| {
-            let share = recovered_share(cold.spread.median_s, measured.spread.median_s, least_s, noise_s);
+            let share = recovered_share(cold.spread.median, measured.spread.median, least_s, noise_s);
             share.filter(|_| cold_state.is_cold)
         };
         let against = rivals.into_iter().enumerate().map(|(index, measured)| {
@@ -151,7 +151,7 @@ impl ProgramComparison {
             ready: self.until.is_set().then(|| runner.was_always_ready()),
             model: disk.as_ref().map(|disk| disk.model.name.clone()),
             beyond_rig: disk.as_ref().is_some_and(|disk| disk.beyond_rig),
-            speedup: cold_state.is_cold.then(|| cold.spread.median_s / ahead.spread.median_s),
+            speedup: cold_state.is_cold.then(|| cold.spread.median / ahead.spread.median),
             recovered_share: share(&ahead),
             cold_state,
             bound_s: bound.map(|bound| bound.s),

@@ -1,11 +1,11 @@
 //! What a comparison of program runs found, as `ahead compare --json` prints it.
 
 use super::bound::BoundBy;
-use super::spread::Spread;
 use super::{DeviceReads, Measured};
 use crate::cold::Kept;
 use crate::prefetch::Account;
 use crate::store::note::Verdict;
+use ahead_model::Spread;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
@@ -79,7 +79,7 @@ fn judged_figures<S: Serializer>(account: &Account, serializer: S) -> Result<S::
 impl Report {
     /// What the next `ahead run` has to know: that the profile gains nothing here. `None`: it gains, or the runs do not show it.
     pub fn note(&self) -> Option<Verdict> {
-        if !self.cold_state.is_cold || self.ready == Some(false) || self.ahead.spread.max_s < self.cold.spread.min_s {
+        if !self.cold_state.is_cold || self.ready == Some(false) || self.ahead.spread.max < self.cold.spread.min {
             return None;
         }
         let as_us = |seconds: f64| (seconds * 1e6) as u64;
@@ -88,9 +88,9 @@ impl Report {
             Some(wasted_bytes) if wasted_bytes > issued_bytes / 2 => {
                 Some(Verdict::Wasted { wasted_bytes, issued_bytes })
             }
-            _ if self.ahead.spread.min_s > self.cold.spread.max_s => Some(Verdict::Slower {
-                ahead_us: as_us(self.ahead.spread.median_s),
-                cold_us: as_us(self.cold.spread.median_s),
+            _ if self.ahead.spread.min > self.cold.spread.max => Some(Verdict::Slower {
+                ahead_us: as_us(self.ahead.spread.median),
+                cold_us: as_us(self.cold.spread.median),
             }),
             _ => None,
         }
@@ -162,10 +162,10 @@ pub fn recovered_share(cold_s: f64, fetched_s: f64, bound_s: f64, noise_s: f64) 
 /// The result, in one sentence. A difference within the spread of the runs is no difference. `runs`: of each variant.
 pub fn verdict(cold: &Spread, ahead: &Spread, runs: u32) -> String {
     let scope = if runs == 1 { "in the one run of each" } else { "in every run" };
-    if ahead.max_s < cold.min_s {
-        format!("{:.1} times faster with ahead, {scope}", cold.median_s / ahead.median_s)
-    } else if ahead.min_s > cold.max_s {
-        format!("SLOWER with ahead: {:.2} times the cold time, {scope}", ahead.median_s / cold.median_s)
+    if ahead.max < cold.min {
+        format!("{:.1} times faster with ahead, {scope}", cold.median / ahead.median)
+    } else if ahead.min > cold.max {
+        format!("SLOWER with ahead: {:.2} times the cold time, {scope}", ahead.median / cold.median)
     } else {
         "no gain here: the runs with ahead and without overlap".into()
     }
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     fn spread(min_s: f64, median_s: f64, max_s: f64) -> Spread {
-        Spread { median_s, min_s, max_s }
+        Spread { median: median_s, min: min_s, max: max_s }
     }
 
     #[test]

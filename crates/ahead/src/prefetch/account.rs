@@ -15,6 +15,7 @@
 use crate::prefetch::progress::ProgressSource;
 use ahead_model::DeviceDescription;
 use ahead_plan::Source;
+use ahead_sys::locks::IgnorePoison;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -295,7 +296,7 @@ pub struct Ledger(Mutex<Account>);
 impl Ledger {
     /// Locks the account for reading and writing. A thread that panicked has left no partial entry.
     pub fn open(&self) -> MutexGuard<'_, Account> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.0.lock().ignore_poison()
     }
 }
 

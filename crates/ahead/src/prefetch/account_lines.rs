@@ -12,32 +12,46 @@
 use super::account::{Account, Reason};
 use std::fmt::Write;
 
+/// The name of the figure that a replay has only at its end.
+const END: &str = "submitted_us";
+
+/// Figures that are written even if they are 0.
+const ALWAYS: [&str; 3] = ["requests", "issued_bytes", "already_resident_bytes"];
+
+/// The figures that have a line, in order; those after them are skipped bytes, the end, the arrival and the failure.
+fn figures(account: &mut Account) -> [(&'static str, &mut u64); 13] {
+    [
+        ("requests", &mut account.requests),
+        ("issued_bytes", &mut account.issued_bytes),
+        ("already_resident_bytes", &mut account.already_resident_bytes),
+        ("metadata_bytes", &mut account.metadata_bytes),
+        ("bridged_bytes", &mut account.bridged_bytes),
+        ("large_folio_bytes", &mut account.large_folio_bytes),
+        ("holes_bytes", &mut account.holes_bytes),
+        ("residency_unknown_bytes", &mut account.residency_unknown_bytes),
+        ("lookups", &mut account.lookups),
+        ("stale_files", &mut account.stale_files),
+        ("stale_bytes", &mut account.stale_bytes),
+        ("failed_bytes", &mut account.failed_bytes),
+        ("unreadable_bytes", &mut account.unreadable_bytes),
+    ]
+}
+
 /// The account of a replay as text.
 pub fn lines(account: &Account) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: &dyn std::fmt::Display| {
         writeln!(text, "{name} {value}").expect("a string takes every character");
     };
-    line("requests", &account.requests);
-    line("issued_bytes", &account.issued_bytes);
-    line("already_resident_bytes", &account.already_resident_bytes);
-    let others = [
-        ("metadata_bytes", account.metadata_bytes),
-        ("bridged_bytes", account.bridged_bytes),
-        ("large_folio_bytes", account.large_folio_bytes),
-        ("holes_bytes", account.holes_bytes),
-        ("residency_unknown_bytes", account.residency_unknown_bytes),
-        ("lookups", account.lookups),
-        ("stale_files", account.stale_files),
-        ("stale_bytes", account.stale_bytes),
-        ("failed_bytes", account.failed_bytes),
-        ("unreadable_bytes", account.unreadable_bytes),
-    ];
-    others.iter().filter(|(_, value)| *value > 0).for_each(|(name, value)| line(name, value));
+    for (name, value) in figures(&mut account.clone()) {
+        if *value > 0 || ALWAYS.contains(&name) {
+            line(name, value);
+        }
+    }
     for (reason, skipped) in &account.skipped {
         line(&format!("skipped_{}_bytes", reason.key()), &skipped.bytes);
     }
-    line("submitted_us", &account.submitted_us);
+    line(END, &account.submitted_us);
     if let Some(arrived_us) = account.arrived_us {
         line("arrived_us", &arrived_us);
     }
@@ -52,37 +66,21 @@ pub fn lines(account: &Account) -> String {
 pub fn from_lines(text: &str) -> Option<Account> {
     let mut account = Account::default();
     let mut has_ended = false;
-    for (name, value) in text.lines().filter_map(|line| line.split_once(' ')) {
+    for (name, text) in text.lines().filter_map(|line| line.split_once(' ')) {
         if name == "first_failure" {
-            account.first_failure = Some(value.to_owned());
+            account.first_failure = Some(text.to_owned());
             continue;
         }
-        let Ok(value) = value.parse::<u64>() else { continue };
-        let figure = match name {
-            "requests" => &mut account.requests,
-            "issued_bytes" => &mut account.issued_bytes,
-            "already_resident_bytes" => &mut account.already_resident_bytes,
-            "metadata_bytes" => &mut account.metadata_bytes,
-            "bridged_bytes" => &mut account.bridged_bytes,
-            "large_folio_bytes" => &mut account.large_folio_bytes,
-            "holes_bytes" => &mut account.holes_bytes,
-            "residency_unknown_bytes" => &mut account.residency_unknown_bytes,
-            "lookups" => &mut account.lookups,
-            "stale_files" => &mut account.stale_files,
-            "stale_bytes" => &mut account.stale_bytes,
-            "failed_bytes" => &mut account.failed_bytes,
-            "unreadable_bytes" => &mut account.unreadable_bytes,
-            "submitted_us" => {
-                has_ended = true;
-                &mut account.submitted_us
-            }
-            "arrived_us" => account.arrived_us.insert(0),
-            _ => match skipped(name) {
-                Some(reason) => &mut account.skipped.entry(reason).or_default().bytes,
-                None => continue,
-            },
-        };
-        *figure = value;
+        let Ok(value) = text.parse::<u64>() else { continue };
+        if let Some((_, figure)) = figures(&mut account).into_iter().find(|(own, _)| *own == name) {
+            *figure = value;
+        } else if name == END {
+            (account.submitted_us, has_ended) = (value, true);
+        } else if name == "arrived_us" {
+            account.arrived_us = Some(value);
+        } else if let Some(reason) = skipped(name) {
+            account.skipped.entry(reason).or_default().bytes = value;
+        }
     }
     has_ended.then_some(account)
 }

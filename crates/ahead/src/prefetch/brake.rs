@@ -13,6 +13,7 @@
 
 use crate::prefetch::account::Reason;
 use ahead_fetch::LOOK_INTERVAL;
+use ahead_sys::locks::IgnorePoison;
 use ahead_sys::memory;
 use ahead_sys::pressure::{self, Resource};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -115,7 +116,7 @@ impl Brake {
 
     /// The state is always consistent, also after a panic of a thread that held the lock.
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.state.lock().ignore_poison()
     }
 
     /// Called by workers before each piece of work. Returns at once, after a pause, or with the reason to stop.
@@ -130,7 +131,7 @@ impl Brake {
         }
         let mut state = self.lock();
         while state.paused && state.stopped.is_none() {
-            state = self.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+            state = self.changed.wait(state).ignore_poison();
         }
         state.stopped.map_or(Ok(()), |(reason, _)| Err(reason))
     }
@@ -232,7 +233,7 @@ impl Brake {
     pub fn look(&self) -> bool {
         self.look_at_clock();
         let now = Instant::now();
-        let mut last = self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut last = self.last.lock().ignore_poison();
         if now.saturating_duration_since(last.at) < LOOK_INTERVAL {
             return false;
         }

@@ -7,10 +7,11 @@ use ahead_model::{DeviceDescription, DeviceNumber, sorting};
 use ahead_plan::current_devices::current_device_numbers;
 use ahead_plan::{Piece, Source, from_recording};
 use ahead_profile::{Lookup, Profile};
+use ahead_sys::locks::IgnorePoison;
 use ahead_sys::{block, mounts};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 /// A device, identified by its number at the recording.
 #[derive(Debug)]
@@ -79,7 +80,7 @@ impl Device {
 
     /// Locks the pieces to prefetch.
     pub fn pieces(&self) -> MutexGuard<'_, Vec<Piece>> {
-        self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pieces.lock().ignore_poison()
     }
 }
 
@@ -126,7 +127,7 @@ impl Devices {
         lookups.iter().for_each(|index| list(profile.lookups[*index].device, *index, |device| &mut device.lookups));
         for piece in pieces {
             let device = &mut all[by_number[&number_of(profile, piece.source)]];
-            device.pieces.get_mut().unwrap_or_else(PoisonError::into_inner).push(piece);
+            device.pieces.get_mut().ignore_poison().push(piece);
         }
         let today = current_device_numbers(profile, &options.root.outer(b""), &mounts);
         let mut known = BTreeMap::new();

@@ -12,10 +12,11 @@ use crate::prefetch::shared::{Shared, as_us};
 use crate::prefetch::{Options, WindowSize};
 use ahead_plan::window::{Flow, Sizes, Window};
 use ahead_plan::{Piece, Source};
+use ahead_sys::locks::IgnorePoison;
 use ahead_sys::machine;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Whether windows are compiled in: `ahead-replay` has no room for them, and no program to follow.
@@ -139,7 +140,7 @@ impl Follower {
 
     /// The state is consistent after a panic of a thread that held the lock.
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     /// What an item fetches.
@@ -187,7 +188,7 @@ impl Follower {
                 self.moved.notify_all();
                 return None;
             }
-            state = self.moved.wait_timeout(state, INTERVAL).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.moved.wait_timeout(state, INTERVAL).ignore_poison().0;
         }
         let mut batch = Batch::default();
         for (item, turn) in state.queues.get_mut(device).into_iter().flat_map(|queue| queue.drain(..)) {

@@ -1,5 +1,6 @@
 //! When the program may start.
 
+use ahead_sys::locks::IgnorePoison;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -41,7 +42,7 @@ impl Gate {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Duration>> {
-        self.opened_after.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.opened_after.lock().ignore_poison()
     }
 }
 

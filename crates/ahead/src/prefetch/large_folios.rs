@@ -18,9 +18,10 @@ use ahead_plan::blocks::Blocks;
 use ahead_plan::pacing::blocks_in_flight;
 use ahead_plan::{Piece, Source};
 use ahead_profile::Profile;
+use ahead_sys::locks::IgnorePoison;
 use ahead_sys::{bdi, large_folio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard};
 
 /// Without this number of blocks more that became one folio than blocks that did not, there are no further attempts on a file system: an
 /// attempt waits for the first page. A single failure has another cause: the program has read a page of the block meanwhile.
@@ -91,14 +92,14 @@ impl LargeFolios {
     pub fn slot(&self) -> Slot<'_> {
         let mut free = self.lock();
         while *free == 0 {
-            free = self.freed.wait(free).unwrap_or_else(PoisonError::into_inner);
+            free = self.freed.wait(free).ignore_poison();
         }
         *free -= 1;
         Slot(self)
     }
 
     fn lock(&self) -> MutexGuard<'_, usize> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+        self.free.lock().ignore_poison()
     }
 }
 

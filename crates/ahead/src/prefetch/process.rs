@@ -21,11 +21,12 @@ use ahead_files::lists::List;
 use ahead_plan::worth::worth;
 use ahead_process::{CancelToken, ResultPipe, Signals, Worker};
 use ahead_profile::Profile;
+use ahead_sys::locks::IgnorePoison;
 use ahead_sys::root::Root;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// The profile to load. The process also searches for it and looks up the files of a list, because a file system may not answer.
@@ -374,13 +375,13 @@ impl Stopping {
     }
 
     fn lock(&self) -> MutexGuard<'_, Stop> {
-        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.0.lock().ignore_poison()
     }
 
     /// Waits until the caller cancels the work. Returns when the program ended; `None`: there was none, or the caller has ended before it.
     fn wait_for_program(&self) -> Option<Instant> {
         let waited = self.0.1.wait_while(self.lock(), |stop| !stop.has_begun && !stop.is_deaf);
-        waited.unwrap_or_else(PoisonError::into_inner).program_ended
+        waited.ignore_poison().program_ended
     }
 
     fn has_begun(&self) -> bool {

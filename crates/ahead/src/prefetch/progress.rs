@@ -16,8 +16,9 @@ mod proc;
 
 use ahead_plan::window::Flow;
 use ahead_profile::Profile;
+use ahead_sys::locks::IgnorePoison;
 use serde::{Deserialize, Serialize};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// The program that a prefetch follows. Clones are the same program.
@@ -53,11 +54,11 @@ impl Program {
     #[cfg(feature = "observe")]
     fn wait_for_pid(&self, timeout: Duration) -> Option<u32> {
         let waited = self.0.changed.wait_timeout_while(self.lock(), timeout, |pid| pid.is_none());
-        *waited.unwrap_or_else(PoisonError::into_inner).0
+        *waited.ignore_poison().0
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<u32>> {
-        self.0.pid.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.pid.lock().ignore_poison()
     }
 }
 

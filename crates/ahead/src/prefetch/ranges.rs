@@ -17,6 +17,7 @@ use ahead_files::lists::{Joined, List, Listed, Ranged, WHOLE};
 use ahead_model::{Mount, RangeSet, sorting};
 use ahead_profile::learn::split_by_position;
 use ahead_profile::{Extent, File, PathBytes, Profile, Recording};
+use ahead_sys::locks::IgnorePoison;
 use ahead_sys::openat::Handle;
 use ahead_sys::root::Root;
 use ahead_sys::{fiemap, machine, mounts, priority, sparse};
@@ -26,7 +27,7 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -264,7 +265,7 @@ struct Answers {
 impl Lookup {
     /// A thread that panicked has left no partial answer.
     fn lock(&self) -> MutexGuard<'_, Answers> {
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.answers.lock().ignore_poison()
     }
 
     /// Waits until all files have an answer. Otherwise returns why the remaining files have none.
@@ -282,7 +283,7 @@ impl Lookup {
                 return Some(Reason::NotAnswering);
             }
             let waited = self.answered.wait_timeout(answers, LOOK_INTERVAL);
-            answers = waited.unwrap_or_else(PoisonError::into_inner).0;
+            answers = waited.ignore_poison().0;
         }
         None
     }

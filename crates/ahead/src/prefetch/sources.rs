@@ -13,6 +13,7 @@ use ahead_fetch::calls;
 use ahead_model::DeviceNumber;
 use ahead_plan::Source;
 use ahead_profile::{File, Metadata, Profile};
+use ahead_sys::locks::IgnorePoison;
 use ahead_sys::openat::{self, Handle};
 use ahead_sys::root::Root;
 use ahead_sys::{block, mounting};
@@ -130,7 +131,7 @@ impl Sources {
     pub fn get(&self, source: Source) -> Opened {
         let slot = self.slot(source);
         // The slot is consistent after a panic of a thread that held the lock.
-        let mut opened = slot.opened.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut opened = slot.opened.lock().ignore_poison();
         if let Some(opened) = &*opened {
             return opened.clone();
         }
@@ -181,7 +182,7 @@ impl Sources {
         if slot.needed.fetch_sub(1, Ordering::Relaxed) > 1 {
             return;
         }
-        let mut opened = slot.opened.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut opened = slot.opened.lock().ignore_poison();
         if opened.take_if(|opened| opened.is_ok()).is_some() {
             self.open.fetch_sub(1, Ordering::Relaxed);
         }
@@ -218,7 +219,7 @@ impl Sources {
     }
 
     fn device(&self, key: u64, handle: &Handle) -> Result<Device, Closed> {
-        let devices = || self.devices.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let devices = || self.devices.lock().ignore_poison();
         if let Some(known) = devices().get(&key) {
             return Ok(known.clone());
         }

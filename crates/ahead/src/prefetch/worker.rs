@@ -25,6 +25,7 @@ use ahead_plan::cut::{self, Request};
 use ahead_plan::pacing::MOST_WAITING;
 use ahead_plan::{Source, Span, Step};
 use ahead_profile::Profile;
+use ahead_sys::locks::IgnorePoison;
 use ahead_sys::root::Root;
 use ahead_sys::{cache, sparse, xfs};
 use std::collections::VecDeque;
@@ -189,7 +190,7 @@ impl Worker<'_> {
         let resident = resident.map(RangeSet::from_iter);
         let is_known = resident.is_ok();
         if resident.as_ref().is_ok_and(|resident| used.count_common(resident) == used.count()) {
-            let mut known = self.job.resident.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let mut known = self.job.resident.lock().ignore_poison();
             known.push((span.source, whole.clone()));
         }
         // Their pages cost memory and no read: they are cut out as resident ones are.
@@ -226,7 +227,7 @@ impl Worker<'_> {
     }
 
     fn stale(&self, span: &Span) {
-        let mut stale = self.fetch.stale.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut stale = self.fetch.stale.lock().ignore_poison();
         let first = matches!(span.source, Source::File(index) if stale.insert(index));
         self.note(|account| {
             account.stale_bytes += span.used_bytes();

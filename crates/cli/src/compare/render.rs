@@ -72,9 +72,9 @@ impl<'a> Rendered<'a> {
                     "warm" => Tone::Warm,
                     _ => Tone::Other,
                 },
-                median: spread.median_s,
-                min: spread.min_s,
-                max: spread.max_s,
+                median: spread.median,
+                min: spread.min,
+                max: spread.max,
             })
             .collect();
         let marker = self.report.bound_s.map(|bound| (bound, "lower bound"));
@@ -126,8 +126,8 @@ impl<'a> Rendered<'a> {
                 table.row([name, "failed"]);
                 continue;
             };
-            let Spread { median_s, min_s, max_s } = measured.spread;
-            let times = [median_s, min_s, max_s].map(|seconds| format!("{seconds:.3} s"));
+            let Spread { median, min, max } = measured.spread;
+            let times = [median, min, max].map(|seconds| format!("{seconds:.3} s"));
             let reads = [grouped(measured.device.requests), size(measured.device.bytes)];
             table.row([name.to_owned()].into_iter().chain(times).chain(reads));
         }

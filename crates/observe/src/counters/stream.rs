@@ -3,10 +3,11 @@
 use super::decode::{self, LOST_EVENTS};
 use super::types::DecisionEvent;
 use crate::objects::bpf_error;
+use ahead_sys::locks::IgnorePoison;
 use ahead_sys::{Error, Result};
 use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::{fmt, io};
 
 /// Decisions that are taken at once: most of what the ring buffer has room for. A caller handles them in some milliseconds.
@@ -75,7 +76,7 @@ impl DecisionEvents {
 }
 
 fn lock(taken: &Mutex<Taken>) -> MutexGuard<'_, Taken> {
-    taken.lock().unwrap_or_else(PoisonError::into_inner)
+    taken.lock().ignore_poison()
 }
 
 impl AsFd for DecisionEvents {

@@ -4,8 +4,9 @@
 //! the cache) are kept, as the BPF programs do in the kernel.
 
 use crate::nobpf::event::{Schema, TraceEvent};
-use ahead_model::{DeviceNumber, RangeSet};
+use ahead_model::RangeSet;
 use ahead_profile::learn::{Access, AccessKind, ExecSeen, MemoryLimit, memory_limit_bytes};
+use ahead_sys::maps::{self, Area};
 use ahead_sys::{machine, mounts};
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -17,6 +18,13 @@ pub(crate) struct InodeKey {
     /// The superblock's device number, in the kernel's encoding.
     pub device: u32,
     pub inode: u64,
+}
+
+impl InodeKey {
+    /// The inode of a mapped file.
+    pub(crate) fn mapped_at(area: &Area) -> InodeKey {
+        InodeKey { device: area.device.to_kernel(), inode: area.inode }
+    }
 }
 
 /// The touched pages of an inode.
@@ -40,8 +48,8 @@ pub(crate) struct Own {
 
 impl Own {
     pub(crate) fn new(held: Option<u32>) -> Own {
-        let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
-        let mut own = Own { held, mapped: maps.lines().filter_map(mapped_inode).collect(), ..Own::default() };
+        let mapped = maps::files_of(std::process::id()).iter().map(InodeKey::mapped_at).collect();
+        let mut own = Own { held, mapped, ..Own::default() };
         own.refresh();
         own
     }
@@ -61,16 +69,6 @@ impl Own {
 pub(crate) fn threads_of(pid: u32) -> Vec<u32> {
     let entries = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
-}
-
-/// `7f…-7f… r-xp 00002000 fe:00 1234 /usr/lib/…`: the number of the superblock in hexadecimal, and the inode.
-pub(crate) fn mapped_inode(line: &str) -> Option<InodeKey> {
-    let mut fields = line.split_ascii_whitespace().skip(3);
-    let (major, minor) = fields.next()?.split_once(':')?;
-    let number = |text| u32::from_str_radix(text, 16).ok();
-    let device = DeviceNumber::new(number(major)?, number(minor)?).to_kernel();
-    let inode = fields.next()?.parse().ok().filter(|inode| *inode != 0)?;
-    Some(InodeKey { device, inode })
 }
 
 /// Collects events one by one.
@@ -294,9 +292,9 @@ mod tests {
 
     #[test]
     fn mapped_files_have_the_number_of_their_superblock() {
-        let line = "7f1c2000-7f1c4000 r-xp 00002000 fe:1f 1234 /usr/lib/x.so";
-        assert_eq!(mapped_inode(line), Some(InodeKey { device: 0xfe << 20 | 0x1f, inode: 1234 }));
-        assert_eq!(mapped_inode("7f1c2000-7f1c4000 rw-p 00000000 00:00 0 [heap]"), None);
+        let (addresses, device) = (0..4096, ahead_model::DeviceNumber::new(0xfe, 0x1f));
+        let area = Area { addresses, is_shared: false, device, inode: 1234, path: None };
+        assert_eq!(InodeKey::mapped_at(&area), InodeKey { device: 0xfe << 20 | 0x1f, inode: 1234 });
         let mut own = Own::new(None);
         own.refresh();
         assert!(own.threads.contains(&std::process::id()) && !own.mapped.is_empty());

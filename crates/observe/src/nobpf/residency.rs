@@ -10,12 +10,12 @@
 //! unknown: the pages are in the order of their positions on the disk, with the time 0. Pages that running programs keep in
 //! memory cannot be evicted, so their files are known only if the run adds pages.
 
-use crate::nobpf::collect::{InodeKey, mapped_inode};
+use crate::nobpf::collect::InodeKey;
 use crate::nobpf::walk::{self, Budget, Entry, Next, join, point_of};
 use ahead_model::Mount;
 use ahead_model::sorting;
 use ahead_profile::learn::{Access, AccessKind, ExecSeen, FileSeen, MemoryLimit, Observation, memory_limit_bytes};
-use ahead_sys::{Error, Result, block, cache, fiemap, generation, machine, mounts, openat};
+use ahead_sys::{Error, Result, block, cache, fiemap, generation, machine, maps, mounts, openat};
 use rustix::fs::{FileType, Mode, OFlags, fstat};
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -226,14 +226,14 @@ fn open(entry: &Entry<'_>) -> Option<(OwnedFd, rustix::fs::Stat)> {
 fn mapped_files(devices: &BTreeSet<u32>) -> HashMap<InodeKey, u64> {
     let mut found = HashMap::new();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    for process in entries.filter(|entry| entry.file_name().as_encoded_bytes()[0].is_ascii_digit()) {
-        let maps = fs::read_to_string(process.path().join("maps")).unwrap_or_default();
-        for line in maps.lines() {
-            let Some(key) = mapped_inode(line).filter(|key| devices.contains(&key.device)) else { continue };
-            if found.contains_key(&key) || found.len() >= MAPPED_MOST {
+    for process in entries {
+        let Some(pid) = process.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        for area in maps::files_of(pid) {
+            let key = InodeKey::mapped_at(&area);
+            if !devices.contains(&key.device) || found.contains_key(&key) || found.len() >= MAPPED_MOST {
                 continue;
             }
-            let range = line.split(' ').next().unwrap_or_default();
+            let range = format!("{:x}-{:x}", area.addresses.start, area.addresses.end);
             match resident_bytes(&process.path().join("map_files").join(range)) {
                 Ok(bytes) => drop(found.insert(key, bytes)),
                 Err(error) => tracing::debug!("{error}"),

@@ -3,7 +3,8 @@
 use crate::advise::Counters;
 use ahead_fetch::calls::{self, pieces};
 use ahead_model::DeviceNumber;
-use ahead_sys::advice::{self, Area};
+use ahead_sys::advice;
+use ahead_sys::maps::Area;
 use ahead_sys::{Result, machine};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};

@@ -17,12 +17,13 @@ use ahead_model::DeviceNumber;
 use ahead_sys::advice::{Guard, KernelAdvice};
 use ahead_sys::background;
 use ahead_sys::fork_count::PerProcess;
+use ahead_sys::locks::IgnorePoison;
 use ahead_sys::pagemap::Pagemap;
 use ahead_sys::reserve;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
@@ -95,7 +96,7 @@ impl Registry {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     /// The page table of this process. `None`: it cannot be read, so that readers are found only if the program reports their progress.

@@ -12,9 +12,10 @@
 use crate::prefetcher::window::{Found, Limits, Outcomes, Reserve, Schedule, Start, Work};
 use crate::prefetcher::{Item, lookup::Files};
 use crate::stream::{Budget, Share};
+use ahead_sys::locks::IgnorePoison;
 use ahead_sys::{background, fork_count, machine, reserve};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// Workers, if the program gives no number. A worker waits for metadata, not for data: eight look up as many cold files in the same time as 16
@@ -120,8 +121,7 @@ impl Pool {
         while !state.is_closed && !state.has_hung && state.schedule.is_in_sweep(index) {
             let before = state.requests;
             state.is_waited_for = true;
-            let (woken, timeout) =
-                self.requested.wait_timeout(state, LONGEST_WAIT).unwrap_or_else(PoisonError::into_inner);
+            let (woken, timeout) = self.requested.wait_timeout(state, LONGEST_WAIT).ignore_poison();
             state = woken;
             state.has_hung = timeout.timed_out() && state.requests == before;
         }
@@ -202,7 +202,7 @@ impl Pool {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     /// Wakes an idle worker, or starts one.
@@ -231,7 +231,7 @@ impl Pool {
         while !state.is_closed {
             let Some(start) = self.next_work(&mut state) else {
                 state.idle += 1;
-                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self.work.wait(state).ignore_poison();
                 state.idle -= 1;
                 continue;
             };

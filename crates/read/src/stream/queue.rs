@@ -8,8 +8,8 @@
 //! Each side closes the queue when it ends: a push then returns the item, and a pop what is left.
 
 use crate::stream::sync::{Condvar, Mutex};
+use ahead_sys::locks::IgnorePoison;
 use std::collections::VecDeque;
-use std::sync::PoisonError;
 use std::task::{Context, Poll, Waker};
 
 #[derive(Debug)]
@@ -34,9 +34,9 @@ impl<T> Queue<T> {
 
     /// Appends an item, and waits while there are `limit` items, at least one. The item comes back if the consumer has closed the queue.
     pub fn push(&self, item: T, limit: usize) -> Result<(), T> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().ignore_poison();
         while !state.is_closed && state.items.len() >= limit.max(1) {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.changed.wait(state).ignore_poison();
         }
         if state.is_closed {
             return Err(item);
@@ -53,9 +53,9 @@ impl<T> Queue<T> {
 
     /// The next item; waits for it. `None`: the queue is closed and empty.
     pub fn pop(&self) -> Option<T> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().ignore_poison();
         while !state.is_closed && state.items.is_empty() {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.changed.wait(state).ignore_poison();
         }
         let item = state.items.pop_front();
         drop(state);
@@ -65,7 +65,7 @@ impl<T> Queue<T> {
 
     /// As [`Queue::pop`], but the task of the context is woken instead.
     pub fn poll_pop(&self, context: &Context<'_>) -> Poll<Option<T>> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().ignore_poison();
         if !state.is_closed && state.items.is_empty() {
             state.waker = Some(context.waker().clone());
             return Poll::Pending;
@@ -78,7 +78,7 @@ impl<T> Queue<T> {
 
     /// No item is added any more.
     pub fn close(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().ignore_poison();
         state.is_closed = true;
         let waker = state.waker.take();
         drop(state);

@@ -10,10 +10,11 @@
 
 use ahead_model::PAGE_BYTES;
 use ahead_sys::background;
+use ahead_sys::locks::IgnorePoison;
 use ahead_sys::memory::{available_bytes, available_bytes_of};
 use ahead_sys::pressure::{self, Resource};
 use rustc_hash::FxHashMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Shortest interval between two counts.
@@ -110,7 +111,7 @@ impl Drop for Memory {
 
 impl Shared {
     fn locked(&self) -> MutexGuard<'_, Values> {
-        self.values.lock().unwrap_or_else(PoisonError::into_inner)
+        self.values.lock().ignore_poison()
     }
 
     /// The values, which are counted again soon.
@@ -128,7 +129,7 @@ impl Shared {
         loop {
             let mut values = self.locked();
             while !values.is_wanted && !values.has_ended {
-                values = self.wake.wait(values).unwrap_or_else(PoisonError::into_inner);
+                values = self.wake.wait(values).ignore_poison();
             }
             if values.has_ended {
                 return;
@@ -152,7 +153,7 @@ impl Shared {
             }
             // Only the end interrupts the pause.
             let paused = self.wake.wait_timeout_while(values, EVERY, |values| !values.has_ended);
-            drop(paused.unwrap_or_else(PoisonError::into_inner));
+            drop(paused.ignore_poison());
         }
     }
 }

@@ -13,11 +13,12 @@
 use super::engine::{Engine, Schedule};
 use crate::{Error, Result};
 use ahead_sys::daemon::{Awake, Softirqs, now_ns, set_exact_timers, set_fifo, set_nice};
+use ahead_sys::locks::IgnorePoison;
 use fuser::{Errno, ReplyData};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// Buffers that are kept for reuse: the default queue depth. Others are allocated and freed.
@@ -145,23 +146,20 @@ impl AnswerQueue {
             let now = now_ns();
             match waiting.peek().map(|answer| answer.schedule.due_ns) {
                 None if awake.is_some() => {
-                    let (again, woken) =
-                        self.earlier.wait_timeout(waiting, AWAKE_TIME).unwrap_or_else(PoisonError::into_inner);
+                    let (again, woken) = self.earlier.wait_timeout(waiting, AWAKE_TIME).ignore_poison();
                     waiting = again;
                     if woken.timed_out() {
                         awake = None;
                     }
                 }
                 None => {
-                    waiting = self.earlier.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+                    waiting = self.earlier.wait(waiting).ignore_poison();
                     awake = Awake::keep().inspect_err(|e| tracing::debug!("times may be less exact: {e}")).ok();
                 }
                 Some(due_ns) if due_ns > now + wake_up.expected_ns => {
                     let until_ns = due_ns - wake_up.expected_ns;
-                    let (again, woken) = self
-                        .earlier
-                        .wait_timeout(waiting, Duration::from_nanos(until_ns - now))
-                        .unwrap_or_else(PoisonError::into_inner);
+                    let (again, woken) =
+                        self.earlier.wait_timeout(waiting, Duration::from_nanos(until_ns - now)).ignore_poison();
                     waiting = again;
                     if woken.timed_out() {
                         wake_up.update(now_ns().saturating_sub(until_ns));
@@ -228,7 +226,7 @@ pub fn prioritize_reader() {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock().ignore_poison()
 }
 
 #[cfg(test)]

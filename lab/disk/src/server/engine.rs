@@ -8,8 +8,9 @@ use crate::Result;
 use ahead_device::{Device, Model, Op, Request};
 use ahead_disk::protocol::{ByteRange, FaultChange, Faults, Lead, READS_KEPT, Read, Setup, Stat};
 use ahead_sys::daemon::now_ns;
+use ahead_sys::locks::IgnorePoison;
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// An answer counts as late if its delay exceeds this and [`LATE_SHARE`] of its time. Nanoseconds. About twice the duration of a wake-up
@@ -103,7 +104,7 @@ impl Engine {
 
     fn state(&self) -> MutexGuard<'_, State> {
         // The state holds only counters: a panic leaves no dangerous state.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     /// Activates the model, with a disk at rest and counters at zero.
@@ -153,7 +154,7 @@ impl Engine {
             if left.is_zero() {
                 break;
             }
-            state = self.arrived.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.arrived.wait_timeout(state, left).ignore_poison().0;
         }
         state.next_number = state.next_number.max(Some(number + NUMBER_STEP));
         self.arrived.notify_one();

@@ -8,6 +8,7 @@ use crate::bench::{Error, Result};
 use ahead_sys::block::O_DIRECT;
 use ahead_sys::direct::AlignedBuffer;
 use ahead_sys::directory::HeldFile;
+use ahead_sys::locks::IgnorePoison;
 use ahead_sys::usage;
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -42,7 +43,7 @@ impl<'a> PieceQueue<'a> {
 
     /// The next piece: its file, offset and length, bytes.
     fn take(&self) -> Option<(&(&'a Path, File, u64), u64, u64)> {
-        let mut next = self.next.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut next = self.next.lock().ignore_poison();
         while self.files.get(next.0).is_some_and(|(_, _, bytes)| next.1 >= *bytes) {
             *next = (next.0 + 1, 0);
         }

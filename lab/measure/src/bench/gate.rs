@@ -1,6 +1,7 @@
 //! A gate that opens when all readers wait at it. Unlike a barrier, the gate can be cancelled, because the kernel may refuse a thread.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use ahead_sys::locks::IgnorePoison;
+use std::sync::{Condvar, Mutex, MutexGuard};
 
 #[derive(Default)]
 struct State {
@@ -18,7 +19,7 @@ pub struct Gate {
 
 impl Gate {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     /// Waits until the gate opens; `false`: the gate was cancelled.
@@ -27,13 +28,13 @@ impl Gate {
         state.waiting += 1;
         self.changed.notify_all();
         let decided = self.changed.wait_while(state, |state| state.is_open.is_none());
-        decided.unwrap_or_else(PoisonError::into_inner).is_open == Some(true)
+        decided.ignore_poison().is_open == Some(true)
     }
 
     /// Opens the gate when `readers` threads wait. Calls `before` right before the opening, and returns its value.
     pub fn open<T>(&self, readers: usize, before: impl FnOnce() -> T) -> T {
         let waited = self.changed.wait_while(self.lock(), |state| state.waiting < readers);
-        let mut state = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut state = waited.ignore_poison();
         let taken = before();
         state.is_open = Some(true);
         self.changed.notify_all();

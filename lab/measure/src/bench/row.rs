@@ -4,7 +4,7 @@ use crate::bench::job::Variant;
 use crate::bench::live::Counters;
 use crate::bench::observed::{Observed, Sample};
 use crate::bench::run::ReadAhead;
-use crate::bench::spread::Spread;
+use ahead_model::Spread;
 use ahead_policy::PAGE_BYTES;
 use serde::Serialize;
 

@@ -4,7 +4,7 @@
 //! the setting belongs to this process, with any value. The kernel applies the setting to files that are opened later: each run opens its
 //! files.
 
-use crate::bench::{Observed, Spread, Variant};
+use crate::bench::{Observed, Variant};
 use crate::tune::regions::{Source, TestRegions};
 use crate::tune::search::{Depth, WindowTrial, search};
 use crate::tune::trace_workload::TraceWorkload;
@@ -13,6 +13,7 @@ use crate::tune::work::{CALL_BYTES, JobKind, ProfileWorkload, Sizes, WorkloadRes
 use crate::tune::{Error, Result, profile_workload};
 use ahead_disk::tune::lower_cache::LowerCache;
 use ahead_disk::tune::{System, Target};
+use ahead_model::Spread;
 use ahead_process::undo::ProcessId;
 use ahead_profile::Profile;
 use ahead_sim::Recording;

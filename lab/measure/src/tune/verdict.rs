@@ -28,7 +28,7 @@ impl Candidate {
     /// The median rate of each job.
     pub fn rates(&self) -> Vec<f64> {
         let jobs = self.runs.first().map_or(0, Vec::len);
-        let of = |job: usize| crate::bench::Spread::of(self.runs.iter().map(|run| run[job])).median;
+        let of = |job: usize| ahead_model::Spread::of(self.runs.iter().map(|run| run[job])).median;
         (0..jobs).map(of).collect()
     }
 }
@@ -36,7 +36,7 @@ impl Candidate {
 /// The range of the scores of a window's single runs, divided by their median; `None` for one run. `best`: the best rate of each job.
 pub(crate) fn spread(candidate: &Candidate, best: &[f64]) -> Option<f64> {
     let scores = candidate.runs.iter().map(|rates| mean_ratio(rates, best));
-    let spread = crate::bench::Spread::of(scores);
+    let spread = ahead_model::Spread::of(scores);
     (candidate.runs.len() > 1 && spread.median > 0.0).then(|| (spread.max - spread.min) / spread.median)
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn spread(candidate: &Candidate, best: &[f64]) -> Option<f64> {
 fn noise(candidates: &[Candidate]) -> Option<f64> {
     let best = best_rates(candidates);
     let spreads: Vec<f64> = candidates.iter().filter_map(|candidate| spread(candidate, &best)).collect();
-    (!spreads.is_empty()).then(|| crate::bench::Spread::of(spreads).median)
+    (!spreads.is_empty()).then(|| ahead_model::Spread::of(spreads).median)
 }
 
 /// The score of a window.

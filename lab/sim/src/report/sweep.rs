@@ -7,6 +7,7 @@ use ahead_policy::{Choice, PAGE_BYTES, UnknownPolicy};
 use ahead_report::number::size;
 use ahead_report::table::{Kind, Table};
 use ahead_report::text::printable;
+use ahead_sys::locks::IgnorePoison;
 use serde_json::Value;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -106,12 +107,12 @@ pub fn run_all(
                     report(Progress::Started(job));
                     let result = job.scenario.run(&job.choice);
                     report(Progress::Ended);
-                    results.lock().unwrap_or_else(|poisoned| poisoned.into_inner())[index] = Some(result);
+                    results.lock().ignore_poison()[index] = Some(result);
                 }
             });
         }
     });
-    results.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner())
+    results.into_inner().ignore_poison()
 }
 
 /// The figures of all runs as a table.

@@ -14,6 +14,7 @@ use crate::prefetch::{HeadStart, Options};
 use ahead_model::{DeviceDescription, RangeSet};
 use ahead_plan::{LookUp, Piece, Source};
 use ahead_sys::cache;
+use ahead_sys::locks::IgnorePoison;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -62,7 +63,7 @@ impl Fetch {
                 let job = Arc::new(job);
                 self.carry_out_steps(&job);
                 last_read = Instant::now();
-                follower.were_resident(&job.resident.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+                follower.were_resident(&job.resident.lock().ignore_poison());
                 self.check_evicted(follower, items.iter().copied());
                 follower.publish(shared);
             }

@@ -9,9 +9,9 @@ use crate::bench::live::state::{Locked, Sent, Shared, State};
 use ahead_fetch::calls;
 use ahead_policy::{Access, Event, FileId, OpenId, PAGE_BYTES, Page, Request, View, WhenFull};
 use ahead_sys::cache;
+use ahead_sys::locks::IgnorePoison;
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::PoisonError;
 
 /// Length of the parts of a request whose arrival is checked, pages: extents of a file are rarely shorter than 128 KiB.
 const PART_PAGES: usize = 32;
@@ -134,7 +134,7 @@ impl Shared {
         let has_turn = |state: &State| state.line.front() == Some(&number) && state.has_room_for(requests);
         state.counters.queue_waits += u64::from(!has_turn(&state));
         let waited = self.room.wait_while(state, |state| !has_turn(state));
-        waited.unwrap_or_else(PoisonError::into_inner)
+        waited.ignore_poison()
     }
 
     /// Leaves the thread's own request to the reapers, because the thread has to wait for room in the queue first.
@@ -167,7 +167,7 @@ impl Shared {
         if has_turn {
             state.counters.queue_waits += 1;
             let waited = self.room.wait_while(state, |state| !state.has_room());
-            return waited.unwrap_or_else(PoisonError::into_inner);
+            return waited.ignore_poison();
         }
         let mut state = self.take_turn(state, 1);
         state.line.pop_front();
@@ -188,7 +188,7 @@ impl Shared {
     ) -> Locked<'a> {
         let Some(fd) = state.world.book(file).map(|book| book.file.clone()) else { return state };
         drop(state);
-        let row = in_a_row.then(|| self.row.lock().unwrap_or_else(PoisonError::into_inner));
+        let row = in_a_row.then(|| self.row.lock().ignore_poison());
         for pages in &pieces {
             if let Err(error) = calls::read_ahead(&*fd, &(pages.start * PAGE_BYTES..pages.end * PAGE_BYTES)) {
                 // A reader that waits for the pages reads them, and gets the disk's error.
@@ -212,7 +212,7 @@ impl Shared {
                 if state.closing {
                     return;
                 }
-                state = self.sent.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self.sent.wait(state).ignore_poison();
                 continue;
             };
             drop(state);

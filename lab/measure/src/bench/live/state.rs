@@ -5,10 +5,11 @@ use crate::bench::live::world::World;
 use ahead_policy::{
     DeviceDescription, Event, FileId, Limits, OpenId, Page, Policy, Request, Requests, Wants, WhenFull,
 };
+use ahead_sys::locks::IgnorePoison;
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 /// The settings of an engine.
@@ -113,7 +114,7 @@ impl Shared {
 
     /// After a panic of a thread that held the lock, only counters may be wrong.
     pub fn lock(&self) -> Locked<'_> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 }
 

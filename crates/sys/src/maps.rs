@@ -1,4 +1,4 @@
-//! What is mapped where in this process: `/proc/self/maps`.
+//! What is mapped where in a process: `/proc/PID/maps`.
 
 use crate::{Error, Result};
 use ahead_model::DeviceNumber;
@@ -51,7 +51,13 @@ impl Area {
     }
 }
 
-/// The mappings that overlap a range of addresses, ascending.
+/// The mappings of files in a process. Empty: it has ended, or belongs to another user.
+pub fn files_of(process: u32) -> Vec<Area> {
+    let text = std::fs::read(format!("/proc/{process}/maps")).unwrap_or_default();
+    text.split(|byte| *byte == b'\n').filter_map(parse).filter(Area::is_file).collect()
+}
+
+/// The mappings of this process that overlap a range of addresses, ascending.
 ///
 /// Errors: there is no /proc.
 pub fn areas(addresses: &Range<usize>) -> Result<Vec<Area>> {
@@ -145,6 +151,7 @@ mod tests {
         assert!(area.is_shared && area.is_file() && area.is_regular_file() && area.reports_residency());
         let second = mapping.addresses().start + 4096..mapping.addresses().end;
         assert_eq!(areas(&second).unwrap(), found);
+        assert!(files_of(std::process::id()).contains(area) && files_of(0).is_empty());
         drop(file);
         assert!(!areas(&second).unwrap()[0].is_regular_file());
     }
