@@ -33,7 +33,7 @@ pub use decision::Reason as RecordReason;
 pub use initramfs::{Initramfs, Maker};
 pub use learning::{Learned, end_observation, observe};
 pub use packages::PACKAGE_PROFILES;
-pub use replay::{Replayed, read_own_program, replay};
+pub use replay::{Replayed, replay};
 pub use state::{DEFAULT_STALE_PERCENT, KEPT_BOOTS, State};
 pub use status::{PackageCounts, Status, status};
 pub use store::{BootStore, StoreLock};

@@ -6,7 +6,6 @@ use super::{Circumstances, Off};
 use ahead::output::system;
 use ahead::prefetch::{Account, HeadStart, Options, PrefetchProcess, Priority, ProfileFile, Request, account_lines};
 use ahead::{Error, Notify, Result};
-use ahead_fetch::calls;
 use ahead_process::Signals;
 use ahead_process::undo::home;
 use ahead_profile::Profile;
@@ -112,18 +111,6 @@ fn save_packages_profile(notify: Notify<'_>) -> Result<bool> {
     ahead_profile::fit(&mut profile);
     ahead_files::save(&profile, Path::new(PACKAGES))?;
     Ok(true)
-}
-
-/// The smallest limit of one read-ahead call, bytes: the classic window.
-const CHUNK_BYTES: u64 = 128 << 10;
-
-/// Reads the program of this process ahead, in a few large requests. Without an effect where that is not possible.
-pub fn read_own_program() {
-    let Ok(program) = File::open("/proc/self/exe") else { return };
-    let length_bytes = program.metadata().map_or(0, |metadata| metadata.len());
-    for piece in calls::pieces(&(0..length_bytes), CHUNK_BYTES) {
-        let _ = calls::read_ahead(&program, &piece);
-    }
 }
 
 fn not_answering(profile: &Path) -> Error {

@@ -1,12 +1,15 @@
 //! The `ahead` command; see the library of this package.
 
 use ahead_cli::cli::Command;
+use ahead_fetch::own_program;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    if std::env::args_os().nth(1).is_some_and(|command| command == "boot") {
+    match std::env::args_os().nth(1) {
         // At the start of a machine each read of this program waits behind those of others: all of them are submitted at once.
-        ahead_boot::read_own_program();
+        Some(command) if command == "boot" => own_program::read_whole(),
+        Some(command) if command == "run" => own_program::read_first(),
+        _ => {}
     }
     if let Some(program) = ahead_cli::programs::with_help(std::env::args_os()) {
         return ahead_cli::exit::status(program.replace_process_with_own_arguments());
@@ -15,4 +18,15 @@ fn main() -> ExitCode {
     ahead_cli::start_log();
     ahead_process::undo::guardian::enable(ahead_cli::GUARDIAN_ARGUMENTS);
     ahead_cli::exit::status(command.run())
+}
+
+/// Power of numbers. The progress display calls it; from the C library's libm, it would cost a cold start seven reads.
+// SAFETY: this is the C function of that name, with its types and its meaning.
+#[expect(
+    unsafe_code,
+    reason = "only the program may replace a function of the C library, not a crate that others link"
+)]
+#[unsafe(no_mangle)]
+extern "C" fn pow(base: f64, exponent: f64) -> f64 {
+    libm::pow(base, exponent)
 }

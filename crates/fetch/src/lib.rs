@@ -18,6 +18,7 @@
 pub mod calls;
 mod direct_reads;
 mod lanes;
+pub mod own_program;
 mod pool;
 mod requests;
 mod turns;
