@@ -4,7 +4,8 @@ use crate::policies::true_readahead::{PERIOD, Period, TrueReadahead};
 use crate::policies::{
     advise::Advise, ahead::Ahead, amp::Amp, competitive::Competitive, fixed::Fixed, linux_1_3::Linux13, linux_2_2,
     linux_2_4, linux_2_6::Linux26, linux_2_6_23::Linux2623, linux_6_12, linux_6_18, linux_7_2, none, oracle::Oracle,
-    read_stream::ReadStream, roudier::Roudier, steer::Steer, wu_adaptive, wu_adaptive::WuAdaptive, zfetch::Zfetch,
+    read_stream::ReadStream, reader::Readers, roudier::Roudier, steer::Steer, wu_adaptive, wu_adaptive::WuAdaptive,
+    zfetch::Zfetch,
 };
 use crate::{Parameters, Policy};
 
@@ -198,6 +199,12 @@ pub const CATALOGUE: &[Description] = &[
         "linux-6.18, its windows set and patterns fetched by `ahead steer`",
         "this project",
         |parameters| { Box::new(Steer::new(parameters)) }
+    ),
+    plain!(
+        "reader",
+        "a program that reads with `Reader` of the library, the kernel's read-ahead off",
+        "this project",
+        |parameters| { Box::new(Readers::new(parameters)) }
     ),
     plain!("oracle", "clairvoyant heuristic: knows every future access", "this project", |parameters| {
         Box::new(Oracle::new(parameters))

@@ -139,6 +139,7 @@ mod access;
 mod catalogue;
 mod parameters;
 pub mod pattern;
+pub mod reading;
 mod request;
 pub mod steering;
 mod streams;

@@ -11,7 +11,7 @@
 //! they see:
 //!
 //! ```text
-//!     every read of one reader, in bytes          Detector             a program that reads a file (`ahead_read::stream`)
+//!     every read of one reader, in bytes          Detector             a program that reads a file (`reading`)
 //!     pages of a reader whose pattern is known    Route                a program that maps a file (`ahead_read::advise`)
 //!     the last decided pages, without lengths     Sample               `ahead top`
 //!     every decision of the kernel                steering::streams    readers of an open file; cached reads are not seen

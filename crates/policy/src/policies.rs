@@ -18,6 +18,7 @@ pub mod none;
 pub mod on_demand;
 pub mod oracle;
 pub mod read_stream;
+pub mod reader;
 pub mod roudier;
 pub mod steer;
 pub mod true_readahead;

@@ -5,10 +5,9 @@
 //!     program ── read, seek, fill_buf ──▶ Reader ──▶ PageCache   RWF_NOWAIT fails if a page is missing
 //!                                           │   ╰──▶ Direct      O_DIRECT into own buffers
 //!                                           │
-//!                 Detector   which way?     sequential, backward, stride, random
-//!                 Distance   how far?       the size of a request doubles with each one that was used, the distance only with real waits
-//!                 Budget     may it?        one limit for all readers, shared fairly; each reader always makes progress
-//!                 Requests   of ahead_fetch FADV_WILLNEED by io_uring or by threads, never blocking the reader
+//!                 Reading    of ahead_policy  which way, how far, what next
+//!                 Budget     one limit for all readers, shared fairly; each reader always makes progress
+//!                 Requests   of ahead_fetch   FADV_WILLNEED by io_uring or by threads, never blocking the reader
 //! ```
 //!
 //! Invariants:
@@ -21,12 +20,10 @@
 //! The design is that of PostgreSQL's read stream (size apart from depth, depth only on waits), with the shared budget of mountpoint-s3, and the groups
 //! of O'Connor and Tracy (2000): one is read while the program uses the other.
 
-mod ahead;
 mod blocks;
 mod budget;
 mod counters;
 mod direct;
-mod distance;
 mod options;
 mod page_cache;
 mod queue;
@@ -36,10 +33,9 @@ mod sync;
 mod testing;
 mod version;
 
-pub use ahead_policy::pattern::{Detector, Pattern};
+pub use ahead_policy::pattern::Pattern;
 pub use blocks::{Block, Blocks};
 pub use budget::{Budget, Share};
 pub use counters::Counters;
-pub use distance::{Distance, FIRST_PIECE_BYTES, LARGEST_PIECE_BYTES};
 pub use options::ReaderOptions;
 pub use reader::Reader;

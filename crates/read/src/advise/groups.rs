@@ -13,7 +13,7 @@
 //!
 //! A unit is a page, or a record of a stride ([`ahead_policy::pattern::Route`]). Units count in the direction of the reader.
 
-use crate::stream::{Distance, LARGEST_PIECE_BYTES};
+use ahead_policy::reading::{Distance, LARGEST_PIECE_BYTES};
 use std::ops::Range;
 
 /// Largest adaptive distance, bytes: 16 ms at 1 GB/s, the latency of a network disk and the time that a thread may wait for a processor.

@@ -1,24 +1,13 @@
 //! Memory that read-ahead may hold, shared by any number of consumers.
 //!
-//! ```text
-//!     budget   ├────────────── bytes ──────────────┤
-//!     shares   ├─ reader 1 ─┼─ reader 2 ─┼─ reader 3 ─┤     each may hold bytes / consumers
-//!     always   a consumer that holds nothing is granted what it asks for: every reader makes progress
-//! ```
-//!
-//! All numbers are in one atomic word, so no lock is held when a process forks. A child of fork(2) begins with an empty budget: the other
+//! [`Account`] has the rules. All numbers are in one atomic word, so no lock is held when a process forks. A child of fork(2) begins with an empty budget: the other
 //! threads of its parent, and what they hold, do not exist in it.
 
+use ahead_policy::reading::{Account, BUDGET_BYTES, MEMORY_SHARE, UNIT_BYTES};
 use ahead_sys::fork_count::{PerProcess, fork_count};
 use ahead_sys::{machine, memory};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Default budget of a process, bytes: 64 readers with requests of 1 MiB, or four readers with the largest distance.
-const GLOBAL_BYTES: u64 = 64 << 20;
-
-/// Accounting unit, bytes: the smallest page of all architectures.
-const UNIT_BYTES: u64 = 4096;
 
 /// Bits of the word: used units (up to 16 TiB), consumers (up to a million, more than a process has descriptors), fork count (a child differs
 /// from its next 4095 generations).
@@ -42,29 +31,29 @@ struct Shared {
     word: AtomicU64,
 }
 
-/// The content of the word.
-#[derive(Clone, Copy, Default)]
-struct Account {
-    used_units: u64,
-    consumers: u64,
-    fork: u64,
+fn part(word: u64, shift: u32, bits: u32) -> u64 {
+    word >> shift & ((1 << bits) - 1)
 }
 
-impl Account {
-    /// That of this process. The numbers of a parent do not count in its child.
-    fn of(word: u64) -> Account {
-        let part = |shift: u32, bits: u32| word >> shift & ((1 << bits) - 1);
-        let fork = u64::from(fork_count()) & ((1 << FORK_BITS) - 1);
-        if part(USED_BITS + CONSUMER_BITS, FORK_BITS) != fork {
-            return Account { fork, ..Account::default() };
-        }
-        Account { used_units: part(0, USED_BITS), consumers: part(USED_BITS, CONSUMER_BITS), fork }
-    }
+/// The fork count of this process in the word.
+fn fork_bits() -> u64 {
+    part(u64::from(fork_count()), 0, FORK_BITS)
+}
 
-    fn word(self) -> u64 {
-        let (consumers, used_units) = (self.consumers.min(MOST_CONSUMERS), self.used_units.min(MOST_UNITS));
-        self.fork << (USED_BITS + CONSUMER_BITS) | consumers << USED_BITS | used_units
+impl Shared {
+    /// The account of this process in a word. The numbers of a parent do not count in its child.
+    fn account(&self, word: u64) -> Account {
+        let none = Account { bytes: self.bytes.min(MOST_UNITS * UNIT_BYTES), ..Account::default() };
+        if part(word, USED_BITS + CONSUMER_BITS, FORK_BITS) != fork_bits() {
+            return none;
+        }
+        Account { used_units: part(word, 0, USED_BITS), consumers: part(word, USED_BITS, CONSUMER_BITS), ..none }
     }
+}
+
+fn word(account: &Account) -> u64 {
+    let (consumers, used_units) = (account.consumers.min(MOST_CONSUMERS), account.used_units.min(MOST_UNITS));
+    fork_bits() << (USED_BITS + CONSUMER_BITS) | consumers << USED_BITS | used_units
 }
 
 impl Budget {
@@ -76,8 +65,8 @@ impl Budget {
     /// The default budget of this process: 64 MiB, or a quarter of the memory that is available at the first use if that is less.
     pub fn global() -> Budget {
         static GLOBAL: PerProcess<Budget> = PerProcess::new();
-        let available = || memory::available_bytes().map_or(GLOBAL_BYTES, |bytes| bytes / 4);
-        GLOBAL.get(|| Budget::new(available().min(GLOBAL_BYTES))).clone()
+        let available = || memory::available_bytes().map_or(BUDGET_BYTES, |bytes| bytes / MEMORY_SHARE);
+        GLOBAL.get(|| Budget::new(available().min(BUDGET_BYTES))).clone()
     }
 
     /// Size, bytes.
@@ -102,7 +91,7 @@ impl Budget {
     }
 
     fn account(&self) -> Account {
-        Account::of(self.shared.word.load(Ordering::Acquire))
+        self.shared.account(self.shared.word.load(Ordering::Acquire))
     }
 
     fn update(&self, change: impl Fn(&mut Account)) {
@@ -116,11 +105,11 @@ impl Budget {
     fn try_update(&self, change: impl Fn(&mut Account) -> bool) -> bool {
         let mut seen = self.shared.word.load(Ordering::Acquire);
         loop {
-            let mut account = Account::of(seen);
+            let mut account = self.shared.account(seen);
             if !change(&mut account) {
                 return false;
             }
-            match self.shared.word.compare_exchange_weak(seen, account.word(), Ordering::AcqRel, Ordering::Acquire) {
+            match self.shared.word.compare_exchange_weak(seen, word(&account), Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return true,
                 Err(other) => seen = other,
             }
@@ -146,23 +135,15 @@ pub struct Share {
 impl Share {
     /// What this consumer may hold now, bytes: the budget divided by the consumers, in whole pages, and at least one page.
     pub fn limit_bytes(&self) -> u64 {
-        let page = machine::page_size();
-        let each = self.budget.bytes() / self.budget.account().consumers.max(1);
-        (each - each % page).max(page)
+        self.budget.account().share_bytes(machine::page_size())
     }
 
     /// Reserves bytes. `false`: they exceed the share, or others hold too much of the budget. A share that holds nothing is always granted
     /// what it asks for.
     pub fn take(&mut self, bytes: u64) -> bool {
         self.renew();
-        let (units, held) = (bytes.div_ceil(UNIT_BYTES), self.held_units);
-        let limit = self.limit_bytes() / UNIT_BYTES;
-        let total = (self.budget.bytes() / UNIT_BYTES).min(MOST_UNITS);
-        let is_granted = self.budget.try_update(|account| {
-            let fits = held + units <= limit && account.used_units + units <= total;
-            account.used_units += units;
-            fits || held == 0
-        });
+        let (units, held, page) = (bytes.div_ceil(UNIT_BYTES), self.held_units, machine::page_size());
+        let is_granted = self.budget.try_update(|account| account.take(units, held, page));
         if is_granted {
             self.held_units += units;
         }
@@ -174,7 +155,7 @@ impl Share {
         self.renew();
         let units = bytes.div_ceil(UNIT_BYTES).min(self.held_units);
         self.held_units -= units;
-        self.budget.update(|account| account.used_units = account.used_units.saturating_sub(units));
+        self.budget.update(|account| account.give_back(units));
     }
 
     /// What this consumer holds, bytes.
@@ -198,7 +179,7 @@ impl Drop for Share {
             let units = self.held_units;
             self.budget.update(|account| {
                 account.consumers = account.consumers.saturating_sub(1);
-                account.used_units = account.used_units.saturating_sub(units);
+                account.give_back(units);
             });
         }
     }
@@ -257,7 +238,7 @@ mod tests {
     fn global_budget_is_one_object() {
         let before = Budget::global().readers();
         let share = Budget::global().register();
-        assert!(Budget::global().readers() > before && Budget::global().bytes() <= GLOBAL_BYTES);
+        assert!(Budget::global().readers() > before && Budget::global().bytes() <= BUDGET_BYTES);
         drop(share);
     }
 

@@ -2,9 +2,7 @@
 
 use crate::stream::budget::Budget;
 use ahead_policy::pattern::Pattern;
-
-/// Default for the largest distance, bytes: the product of bandwidth and latency of 1.6 GB/s and 10 ms, more than cloud disks have.
-const LARGEST_DISTANCE_BYTES: u64 = 16 << 20;
+use ahead_policy::reading::LARGEST_DISTANCE_BYTES;
 
 /// How a [`Reader`](crate::stream::Reader) reads.
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-//! How far ahead to read, and in which pieces. Pure: events in, sizes out.
+//! How far ahead to read, and in which pieces: events in, sizes out.
 //!
 //! The size of a request and the distance between the reader and the last request are separate (PostgreSQL's read stream). Larger requests
 //! cost less whether or not the reader waits, so the size doubles with each request that was used. A larger distance only helps a reader that waits,

@@ -1,4 +1,4 @@
-//! What was requested ahead of one reader, and what is requested next. Pure.
+//! What was requested ahead of one reader, and what is requested next.
 //!
 //! ```text
 //!     sequential    read ├──┤ piece ├────┤ piece ├────┤◀ edge
@@ -8,8 +8,8 @@
 //!
 //! Pieces begin and end at pages. A piece is passed when the reader has moved beyond all of it; its bytes are then no longer held.
 
-use crate::stream::distance::Distance;
-use ahead_policy::pattern::Pattern;
+use super::Distance;
+use crate::pattern::Pattern;
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -22,7 +22,7 @@ const STRIDED_REQUESTS: std::ops::RangeInclusive<u64> = 2..=32;
 
 /// A file and the sizes of requests for it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Extent {
+pub struct Extent {
     /// Length of the file, bytes.
     pub size_bytes: u64,
     /// Length of a page, or of a block for direct reads, bytes.
@@ -43,24 +43,27 @@ impl Extent {
 
 /// The next request, and the edge after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Next {
+pub struct Next {
+    /// Its bytes.
     pub piece: Range<u64>,
     edge: u64,
 }
 
 /// The requested pieces of one reader, each with a value, in the order in which the reader is expected to use them.
 #[derive(Debug)]
-pub(crate) struct Ahead<T> {
+pub struct Pieces<T> {
     pieces: VecDeque<(Range<u64>, T)>,
     /// Where the next request begins; `None`: at the reader.
     edge: Option<u64>,
 }
 
-impl<T> Ahead<T> {
-    pub fn new() -> Ahead<T> {
-        Ahead { pieces: VecDeque::new(), edge: None }
+impl<T> Default for Pieces<T> {
+    fn default() -> Pieces<T> {
+        Pieces { pieces: VecDeque::new(), edge: None }
     }
+}
 
+impl<T> Pieces<T> {
     /// The end of the piece that is used first.
     pub fn first_end(&self) -> Option<u64> {
         self.pieces.front().map(|(piece, _)| piece.end)
@@ -154,7 +157,7 @@ mod tests {
     const FILE: Extent = Extent { size_bytes: 1000 * KIB + 1, page_bytes: 4 * KIB };
 
     /// All requests of a reader that reads `read`, with the initial distance: pieces of 128 KiB, 256 KiB ahead.
-    fn requests(ahead: &mut Ahead<()>, pattern: Pattern, read: Range<u64>) -> Vec<Range<u64>> {
+    fn requests(ahead: &mut Pieces<()>, pattern: Pattern, read: Range<u64>) -> Vec<Range<u64>> {
         let distance = Distance::new(1 << 20);
         let mut found = Vec::new();
         while let Some(next) = ahead.next(pattern, &read, &distance, FILE) {
@@ -166,7 +169,7 @@ mod tests {
 
     #[test]
     fn sequential_pieces_follow_the_reader_and_end_with_the_file() {
-        let mut ahead = Ahead::new();
+        let mut ahead = Pieces::default();
         assert_eq!(requests(&mut ahead, Pattern::Sequential, 5..10), [0..128 * KIB, 128 * KIB..256 * KIB]);
         assert_eq!(requests(&mut ahead, Pattern::Sequential, 100 * KIB..101 * KIB), []);
         assert!(ahead.pop_passed(Pattern::Sequential, &(100 * KIB..101 * KIB)).is_none());
@@ -181,7 +184,7 @@ mod tests {
 
     #[test]
     fn backward_pieces_precede_the_reader() {
-        let mut ahead = Ahead::new();
+        let mut ahead = Pieces::default();
         let read = 200 * KIB + 1..300 * KIB;
         assert_eq!(requests(&mut ahead, Pattern::Backward, read), [72 * KIB..200 * KIB, 0..72 * KIB]);
         let read = 72 * KIB..73 * KIB;
@@ -192,10 +195,10 @@ mod tests {
 
     #[test]
     fn requests_follow_the_readers_own_piece() {
-        let mut ahead = Ahead::new();
+        let mut ahead = Pieces::default();
         ahead.push_own(Pattern::Sequential, 0..128 * KIB, ());
         assert_eq!(requests(&mut ahead, Pattern::Sequential, 0..4096), [128 * KIB..256 * KIB]);
-        let mut ahead = Ahead::new();
+        let mut ahead = Pieces::default();
         ahead.push_own(Pattern::Backward, 8 * KIB..12 * KIB, ());
         assert_eq!(requests(&mut ahead, Pattern::Backward, 8 * KIB..12 * KIB), [0..8 * KIB]);
         assert_eq!(ahead.remove(8 * KIB), Some((8 * KIB..12 * KIB, ())));
@@ -203,10 +206,10 @@ mod tests {
 
     #[test]
     fn strided_pieces_are_the_pages_of_the_predicted_reads() {
-        let mut ahead = Ahead::new();
+        let mut ahead = Pieces::default();
         let expected = [100 * KIB..108 * KIB, 200 * KIB..208 * KIB, 300 * KIB..308 * KIB, 400 * KIB..408 * KIB];
         assert_eq!(requests(&mut ahead, Pattern::Stride(100 * KIB as i64), 1..6 * KIB), expected);
-        let mut ahead = Ahead::new();
+        let mut ahead = Pieces::default();
         let found = requests(&mut ahead, Pattern::Stride(-(100 * KIB as i64)), 150 * KIB..151 * KIB);
         assert_eq!(found, [48 * KIB..52 * KIB]);
         assert_eq!(requests(&mut ahead, Pattern::Random, 0..1), []);
