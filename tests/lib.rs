@@ -1,8 +1,6 @@
 //! The one rig of the tests: images with file systems, emulated disks, servers that do not answer, control groups, cold files, programs beside a test.
 //! Tests that cross crates are in this package, too; it has no other code.
 
-#![allow(missing_docs, reason = "the names of the rig are read in its tests")]
-
 pub mod rig {
     //! What a test needs, each in one place. A function that returns `None` has printed `skipped: why`.
 

@@ -20,7 +20,7 @@ fn root() -> PathBuf {
 }
 
 /// Package names and directories below `crates` or `lab`.
-fn packages(floor: &str) -> BTreeMap<String, PathBuf> {
+pub fn packages(floor: &str) -> BTreeMap<String, PathBuf> {
     let entries = fs::read_dir(root().join(floor)).unwrap().map(|entry| entry.unwrap().path());
     entries.filter(|path| path.join("Cargo.toml").exists()).map(|path| (package_name(&path), path)).collect()
 }
@@ -168,7 +168,7 @@ fn lines_below(directory: &Path) -> usize {
 }
 
 /// Every source file of the programs and libraries, below a directory.
-fn sources(directory: &Path, into: &mut Vec<PathBuf>) {
+pub fn sources(directory: &Path, into: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()) {
         match entry.is_dir() {
             true => sources(&entry, into),

@@ -17,6 +17,7 @@ mod help;
 mod installing;
 mod list;
 mod lists;
+mod names;
 mod papers;
 mod probe;
 mod record;

@@ -17,6 +17,8 @@
 //! The feature `observe` (default) has recording by BPF, the comparison of programs and windows that follow a program; without it, the crate
 //! only prefetches.
 
+#![warn(missing_docs)]
+
 pub mod cold;
 pub mod compare;
 pub mod device_store;

@@ -33,11 +33,11 @@ const MAX_LINKS: u32 = 8;
 pub struct Output {
     /// The path that the user gave.
     path: PathBuf,
-    place: Place,
+    place: OutputPlace,
 }
 
 #[derive(Debug)]
-enum Place {
+enum OutputPlace {
     /// A pipe, a device, or an open file of the caller (`/dev/stdout`): the result is appended. The descriptor is O_PATH.
     Open(OwnedFd),
     /// A name in a directory.
@@ -74,7 +74,7 @@ impl Output {
     /// The result could not be written.
     pub fn prepare(path: &Path) -> Result<Output> {
         let place =
-            Place::prepare(path).map_err(|error| Error::io(format!("cannot write {}", path.display()), error))?;
+            OutputPlace::prepare(path).map_err(|error| Error::io(format!("cannot write {}", path.display()), error))?;
         Ok(Output { path: path.into(), place })
     }
 
@@ -84,7 +84,7 @@ impl Output {
     /// The page could not be written; the existing file is not an HTML page.
     pub fn prepare_page(path: &Path) -> Result<Output> {
         let output = Output::prepare(path)?;
-        if let Place::File(InDirectory { there: Some(there), .. }) = &output.place {
+        if let OutputPlace::File(InDirectory { there: Some(there), .. }) = &output.place {
             let mut begins = [0; PAGE_BEGINS.len()];
             let read = reopen(OpenOptions::new().read(true), there).and_then(|mut file| file.read_exact(&mut begins));
             let is_page = read.is_ok() && &begins == PAGE_BEGINS;
@@ -106,8 +106,10 @@ impl Output {
     /// The file cannot be written; its directory was moved or replaced meanwhile.
     pub fn commit(&self, content: &[u8]) -> Result<()> {
         let written = match &self.place {
-            Place::Open(open) => reopen(OpenOptions::new().append(true), open).and_then(|mut to| to.write_all(content)),
-            Place::File(file) => file.write(content),
+            OutputPlace::Open(open) => {
+                reopen(OpenOptions::new().append(true), open).and_then(|mut to| to.write_all(content))
+            }
+            OutputPlace::File(file) => file.write(content),
         };
         written.map_err(|error| Error::io(format!("write {}", self.path.display()), error))
     }
@@ -146,11 +148,11 @@ fn acts_as_root() -> bool {
     ids.and_then(|ids| ids.split_whitespace().nth(3)) == Some("0")
 }
 
-impl Place {
+impl OutputPlace {
     /// Opens the place of a path, and checks that it can be written.
-    fn prepare(path: &Path) -> io::Result<Place> {
+    fn prepare(path: &Path) -> io::Result<OutputPlace> {
         let place = find(path)?;
-        if let Place::File(file) = &place {
+        if let OutputPlace::File(file) = &place {
             match (file.replacement(), &file.there) {
                 (Err(error), Some(there)) if is_refused(&error) => {
                     reopen(OpenOptions::new().append(true), there).map(drop)?;
@@ -162,27 +164,27 @@ impl Place {
     }
 }
 
-fn find(path: &Path) -> io::Result<Place> {
+fn find(path: &Path) -> io::Result<OutputPlace> {
     // An open file must not be replaced: the descriptor would still refer to the old one.
     let is_open = is_open(path);
     if !is_open && acts_as_root() {
         return match follow_own_links(path)? {
             (last, Ok(found)) => of_kind(&last, found, false),
             // Creating the file reports any other error. A link that appears meanwhile is refused.
-            (last, Err(_)) => Ok(Place::File(find_new(&last, MAX_LINKS)?)),
+            (last, Err(_)) => Ok(OutputPlace::File(find_new(&last, MAX_LINKS)?)),
         };
     }
     match openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
-        Err(_) => Ok(Place::File(find_new(path, 0)?)),
+        Err(_) => Ok(OutputPlace::File(find_new(path, 0)?)),
         Ok(found) => of_kind(path, found, is_open),
     }
 }
 
-fn of_kind(path: &Path, found: OwnedFd, is_open: bool) -> io::Result<Place> {
+fn of_kind(path: &Path, found: OwnedFd, is_open: bool) -> io::Result<OutputPlace> {
     match FileType::from_raw_mode(fstat(&found)?.st_mode) {
         FileType::Directory => Err(io::Error::other("it is a directory")),
-        FileType::RegularFile if !is_open => find_file(path, found).map(Place::File),
-        _ => Ok(Place::Open(found)),
+        FileType::RegularFile if !is_open => find_file(path, found).map(OutputPlace::File),
+        _ => Ok(OutputPlace::Open(found)),
     }
 }
 

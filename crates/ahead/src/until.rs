@@ -18,7 +18,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
-use stream::{PIPE_MOST_BYTES, Pass, Seen, Stream};
+use stream::{LineSeen, PIPE_MOST_BYTES, Pass, Stream};
 
 /// The end of a run of a program that does not end by itself. Without a condition, the run ends with the program.
 #[derive(Clone, Debug, Default)]
@@ -124,9 +124,9 @@ impl Until {
 }
 
 /// Distinguishes a file from a later one of the same name: inode, size, and modification time.
-type Identity = (u64, u64, i64, i64);
+type UntilIdentity = (u64, u64, i64, i64);
 
-fn identity(path: &Path) -> Option<Identity> {
+fn identity(path: &Path) -> Option<UntilIdentity> {
     let metadata = std::fs::metadata(path).ok()?;
     Some((metadata.ino(), metadata.size(), metadata.mtime(), metadata.mtime_nsec()))
 }
@@ -140,7 +140,7 @@ const FIRST_ANSWER_TIME: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 struct Looker {
     ask: Sender<()>,
-    answers: Receiver<Option<Identity>>,
+    answers: Receiver<Option<UntilIdentity>>,
     is_asked: Cell<bool>,
 }
 
@@ -154,7 +154,7 @@ impl Looker {
     }
 
     /// The file if it exists; the outer `None`: there is no answer yet.
-    fn look(&self, limit: Duration) -> Option<Option<Identity>> {
+    fn look(&self, limit: Duration) -> Option<Option<UntilIdentity>> {
         if !self.is_asked.replace(true) {
             self.ask.send(()).ok()?;
         }
@@ -169,7 +169,7 @@ impl Looker {
 pub struct Signs<'a> {
     until: &'a Until,
     looker: Option<Looker>,
-    file_before: Option<Identity>,
+    file_before: Option<UntilIdentity>,
 }
 
 impl Signs<'_> {
@@ -271,9 +271,9 @@ impl Watch<'_> {
     fn read(&mut self, index: usize, pass: Pass<'_>) -> Result<bool> {
         let pass = self.pass_on.then_some(pass);
         match self.streams[index].read(self.signs.until.output.as_ref(), pass)? {
-            Seen::Nothing => Ok(false),
-            Seen::Match => Ok(true),
-            Seen::End => {
+            LineSeen::Nothing => Ok(false),
+            LineSeen::Match => Ok(true),
+            LineSeen::End => {
                 self.streams.remove(index);
                 Ok(false)
             }
@@ -288,10 +288,10 @@ impl Watch<'_> {
             let end = stream.read_bytes + PIPE_MOST_BYTES;
             while stream.read_bytes < end {
                 match stream.read(self.signs.until.output.as_ref(), pass)? {
-                    Seen::Nothing if stream.is_empty => break,
-                    Seen::End => break,
-                    Seen::Match => matched = true,
-                    Seen::Nothing => {}
+                    LineSeen::Nothing if stream.is_empty => break,
+                    LineSeen::End => break,
+                    LineSeen::Match => matched = true,
+                    LineSeen::Nothing => {}
                 }
             }
         }

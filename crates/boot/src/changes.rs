@@ -10,7 +10,7 @@
 //! A package manager waits: bytes and time are limited, and whatever fails is a message. The note comes first: it is what must not be lost.
 
 use super::packages::{self, PACKAGE_PROFILES};
-use super::state::State;
+use super::state::BootState;
 use super::store::BootStore;
 use super::units::is_installed;
 use ahead::prefetch::file_as_it_is;
@@ -70,7 +70,7 @@ pub fn note_changes(notify: Notify<'_>) -> Result<Option<Changes>> {
     }
     let lock = store.lock(LOCK_TIME);
     let state = store.state();
-    let state = State { packages_changed: true, transactions: state.transactions.wrapping_add(1), ..state };
+    let state = BootState { packages_changed: true, transactions: state.transactions.wrapping_add(1), ..state };
     // Also without the lock: two notes are the same as one.
     store.save_state(&state)?;
     let _lock = lock?;

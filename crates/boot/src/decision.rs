@@ -1,7 +1,7 @@
 //! Whether this boot is recorded.
 
 use super::Circumstances;
-use super::state::{KEPT_BOOTS, State};
+use super::state::{BootState, KEPT_BOOTS};
 
 /// The longest interval between recorded boots, in boots, because programs change what they read without a new version.
 const EVERY_BOOTS: u32 = 10;
@@ -35,7 +35,7 @@ impl Reason {
 }
 
 /// Why the boot is recorded; `None`: it is not. `recordings`: those that are kept for this root and kernel.
-pub fn reason_to_record(circumstances: &Circumstances, state: &State, recordings: usize) -> Option<Reason> {
+pub fn reason_to_record(circumstances: &Circumstances, state: &BootState, recordings: usize) -> Option<Reason> {
     if state.requested || circumstances.asks_for_recording() {
         Some(Reason::Requested)
     } else if state.packages_changed {
@@ -53,27 +53,27 @@ pub fn reason_to_record(circumstances: &Circumstances, state: &State, recordings
 mod tests {
     use super::*;
 
-    fn reason(state: State, recordings: usize) -> Option<Reason> {
+    fn reason(state: BootState, recordings: usize) -> Option<Reason> {
         reason_to_record(&Circumstances::default(), &state, recordings)
     }
 
     #[test]
     fn settled_boot_is_not_recorded() {
-        assert_eq!(reason(State::default(), KEPT_BOOTS), None);
-        assert_eq!(reason(State { stale_percent: 10, ..State::default() }, KEPT_BOOTS), None);
+        assert_eq!(reason(BootState::default(), KEPT_BOOTS), None);
+        assert_eq!(reason(BootState { stale_percent: 10, ..BootState::default() }, KEPT_BOOTS), None);
     }
 
     #[test]
     fn first_stale_changed_and_old_boots_are_recorded() {
-        assert_eq!(reason(State::default(), KEPT_BOOTS - 1), Some(Reason::FewRecordings));
-        assert_eq!(reason(State { stale_percent: 11, ..State::default() }, 5), Some(Reason::Stale(11)));
-        let tolerant = State { stale_percent: 11, stale_limit_percent: Some(11), ..State::default() };
+        assert_eq!(reason(BootState::default(), KEPT_BOOTS - 1), Some(Reason::FewRecordings));
+        assert_eq!(reason(BootState { stale_percent: 11, ..BootState::default() }, 5), Some(Reason::Stale(11)));
+        let tolerant = BootState { stale_percent: 11, stale_limit_percent: Some(11), ..BootState::default() };
         assert_eq!(reason(tolerant, KEPT_BOOTS), None);
         for recordings in [1, KEPT_BOOTS] {
-            let changed = State { packages_changed: true, ..State::default() };
+            let changed = BootState { packages_changed: true, ..BootState::default() };
             assert_eq!(reason(changed, recordings), Some(Reason::PackagesChanged));
         }
-        assert_eq!(reason(State { boots_since_recording: 9, ..State::default() }, 5), Some(Reason::Old));
-        assert_eq!(reason(State { requested: true, ..State::default() }, 0), Some(Reason::Requested));
+        assert_eq!(reason(BootState { boots_since_recording: 9, ..BootState::default() }, 5), Some(Reason::Old));
+        assert_eq!(reason(BootState { requested: true, ..BootState::default() }, 0), Some(Reason::Requested));
     }
 }

@@ -4,7 +4,7 @@ use super::decision::{Reason, reason_to_record};
 use super::earlier::{Earlier, began_us};
 use super::packages::{self, PACKAGE_PROFILES};
 use super::replay::last_account;
-use super::state::State;
+use super::state::BootState;
 use super::store::BootStore;
 use super::{Circumstances, Off};
 use ahead::output::system;
@@ -149,7 +149,7 @@ pub fn end_observation(stale_limit_percent: u32) -> Result<()> {
         )
     };
     let stale_limit_percent = Some(stale_limit_percent);
-    store.save_state(&State { boots_since_recording, stale_percent, stale_limit_percent, ..state })
+    store.save_state(&BootState { boots_since_recording, stale_percent, stale_limit_percent, ..state })
 }
 
 /// When default.target was reached, microseconds of CLOCK_MONOTONIC.

@@ -34,7 +34,7 @@ pub use initramfs::{Initramfs, Maker};
 pub use learning::{Learned, end_observation, observe};
 pub use packages::PACKAGE_PROFILES;
 pub use replay::{Replayed, replay};
-pub use state::{DEFAULT_STALE_PERCENT, KEPT_BOOTS, State};
+pub use state::{BootState, DEFAULT_STALE_PERCENT, KEPT_BOOTS};
 pub use status::{PackageCounts, Status, status};
 pub use store::{BootStore, StoreLock};
 pub use units::{Installation, UNITS, is_installed, remove, systemd_runs};

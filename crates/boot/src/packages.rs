@@ -54,7 +54,6 @@ pub(super) struct PackageProfile {
 /// A file of a package's profile.
 #[derive(Clone, Debug)]
 pub(super) enum PackageFile {
-    /// Of a list.
     Listed(Vec<u8>, RangeSet),
     /// Of a profile.
     Recorded(File),

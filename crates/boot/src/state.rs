@@ -12,7 +12,7 @@ pub const DEFAULT_STALE_PERCENT: u32 = 10;
 /// What is known about the last boots.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct State {
+pub struct BootState {
     /// Whether the next boot is to be recorded, in place of all earlier recordings.
     pub requested: bool,
     /// Whether packages were changed since the last recording.
@@ -29,23 +29,23 @@ pub struct State {
     pub known_packages: Vec<(String, u32)>,
 }
 
-impl State {
+impl BootState {
     /// The share that may be stale, percent.
     pub fn stale_limit_percent(&self) -> u32 {
         self.stale_limit_percent.unwrap_or(DEFAULT_STALE_PERCENT)
     }
 
     /// The state after a boot was recorded that began in the state `before`. `packages`: the packages' profiles that are installed now.
-    pub(super) fn after_recording(&self, before: &State, packages: Vec<(String, u32)>) -> State {
+    pub(super) fn after_recording(&self, before: &BootState, packages: Vec<(String, u32)>) -> BootState {
         // What was noted during the observation concerns the next boot.
         let packages_changed = self.transactions != before.transactions;
-        State {
+        BootState {
             requested: self.requested && !before.requested,
             packages_changed,
             stale_limit_percent: self.stale_limit_percent,
             transactions: self.transactions,
             known_packages: if packages_changed { before.known_packages.clone() } else { packages },
-            ..State::default()
+            ..BootState::default()
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::decision::reason_to_record;
 use super::packages::{self, PACKAGE_PROFILES};
 use super::replay::last_account;
-use super::state::State;
+use super::state::BootState;
 use super::store::BootStore;
 use super::units::{is_installed, systemd_runs};
 use super::{Circumstances, Initramfs, Off};
@@ -32,7 +32,7 @@ pub struct Status {
     /// Why the next boot is recorded; `None`: it is not, because no recording is due, or because nothing records it.
     pub next_recording: Option<String>,
     /// What is known about the last boots.
-    pub state: State,
+    pub state: BootState,
     /// The profiles that packages carry.
     pub packages: PackageCounts,
     /// The account of this boot's replay.

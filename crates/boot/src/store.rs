@@ -11,7 +11,7 @@
 
 use super::Circumstances;
 use super::decision::reason_to_record;
-use super::state::{KEPT_BOOTS, State};
+use super::state::{BootState, KEPT_BOOTS};
 use ahead::Result;
 use ahead::output::system;
 use ahead_files::lists::content::ContentReader;
@@ -116,7 +116,7 @@ impl BootStore {
     }
 
     /// The state. One that is missing or damaged is that of a machine that knows nothing.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> BootState {
         let path = self.directory.join(STATE);
         let read = || -> io::Result<Option<String>> {
             match path.symlink_metadata() {
@@ -142,7 +142,7 @@ impl BootStore {
     ///
     /// # Errors
     /// The directory cannot be written.
-    pub fn save_state(&self, state: &State) -> Result<()> {
+    pub fn save_state(&self, state: &BootState) -> Result<()> {
         self.make()?;
         let text = serde_json::to_string(state).map_err(|error| ahead::Error::io("write the state", error.into()))?;
         let is_due = reason_to_record(&Circumstances::default(), state, self.recordings().len()).is_some();
@@ -307,7 +307,7 @@ fn merge(mut recordings: Vec<Profile>) -> Profile {
 }
 
 /// Recorded boots that used a version of a file.
-struct Version<'a> {
+struct StoreVersion<'a> {
     latest: &'a File,
     boots: u32,
     /// Boots that used an earlier version.
@@ -317,12 +317,12 @@ struct Version<'a> {
 /// For each file the recorded boots that used an earlier version, and the index by path. They count as uses of what the last version has:
 /// else an upgraded file would be fetched last until most boots have used it.
 fn uses_of_earlier_versions(recordings: &[Profile]) -> (Vec<u32>, HashMap<PathBytes, usize>) {
-    let (mut versions, mut by_path): (Vec<Version>, HashMap<PathBytes, usize>) = Default::default();
+    let (mut versions, mut by_path): (Vec<StoreVersion>, HashMap<PathBytes, usize>) = Default::default();
     for recording in recordings {
         for file in recording.files.iter().filter(|file| !file.deleted && !file.extents.is_empty()) {
             let index = by_path.get(&file.path).copied().unwrap_or_else(|| {
                 by_path.insert(file.path.clone(), versions.len());
-                versions.push(Version { latest: file, boots: 0, earlier: 0 });
+                versions.push(StoreVersion { latest: file, boots: 0, earlier: 0 });
                 versions.len() - 1
             });
             let version = &mut versions[index];
@@ -372,7 +372,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let store = BootStore::below(home.path(), "root", "6.1/../../x y");
         assert_eq!(store.directory().parent(), Some(home.path()));
-        assert_eq!(store.state(), State::default());
+        assert_eq!(store.state(), BootState::default());
         for boot in 0..8u64 {
             store.add(recording(&[0, 10 + 2 * boot], 1000 - boot), false).unwrap();
         }
@@ -390,10 +390,10 @@ mod tests {
     fn damaged_state_and_recordings_are_left_out() {
         let home = tempfile::tempdir().unwrap();
         let store = BootStore::below(home.path(), "root", "6.1");
-        store.save_state(&State { requested: true, ..State::default() }).unwrap();
+        store.save_state(&BootState { requested: true, ..BootState::default() }).unwrap();
         assert!(store.state().requested);
         fs::write(store.directory().join(STATE), "{\"requested\": 7").unwrap();
-        assert_eq!(store.state(), State::default());
+        assert_eq!(store.state(), BootState::default());
         fs::write(store.path_of(1), "half of a file").unwrap();
         store.add(recording(&[1], 0), false).unwrap();
         assert_eq!(ahead_files::load(&store.profile_path()).unwrap().recording.runs, 1);
@@ -440,17 +440,17 @@ mod tests {
     /// Regression: a transaction, or a request, during the observation of a boot was forgotten when the recording was saved.
     #[test]
     fn note_during_a_recording_concerns_the_next_boot() {
-        let before = State { packages_changed: true, requested: true, transactions: 3, ..State::default() };
+        let before = BootState { packages_changed: true, requested: true, transactions: 3, ..BootState::default() };
         let packages = || vec![("a.list".to_owned(), 7)];
         let after = before.after_recording(&before, packages());
-        assert_eq!(after, State { transactions: 3, known_packages: packages(), ..State::default() });
-        let noted = State { transactions: 4, ..before.clone() };
+        assert_eq!(after, BootState { transactions: 3, known_packages: packages(), ..BootState::default() });
+        let noted = BootState { transactions: 4, ..before.clone() };
         // A package that arrived in the middle of the boot is not known to be included.
         assert_eq!(
             noted.after_recording(&before, packages()),
-            State { packages_changed: true, transactions: 4, ..State::default() }
+            BootState { packages_changed: true, transactions: 4, ..BootState::default() }
         );
-        let requested = State { requested: false, ..before.clone() };
+        let requested = BootState { requested: false, ..before.clone() };
         assert!(before.after_recording(&requested, packages()).requested);
     }
 
@@ -472,44 +472,44 @@ mod tests {
             &deep,
         ] {
             fs::write(&path, text).unwrap();
-            assert_eq!(store.state(), State::default(), "{text:.40}");
+            assert_eq!(store.state(), BootState::default(), "{text:.40}");
         }
         fs::write(&path, vec![b' '; 1 << 20]).unwrap();
-        assert_eq!(store.state(), State::default());
+        assert_eq!(store.state(), BootState::default());
         fs::remove_file(&path).unwrap();
         // Opening a FIFO would wait for a writer.
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, 0o600.into()).unwrap();
-        assert_eq!(store.state(), State::default());
+        assert_eq!(store.state(), BootState::default());
     }
 
     #[test]
     fn settled_store_says_so_until_a_recording_is_due() {
         let home = tempfile::tempdir().unwrap();
         let store = BootStore::below(home.path(), "root", "6.1");
-        let is_settled = |state: State| {
+        let is_settled = |state: BootState| {
             store.save_state(&state).unwrap();
             home.path().join(settled()).exists()
         };
-        assert!(!is_settled(State::default()));
+        assert!(!is_settled(BootState::default()));
         for boot in 0..KEPT_BOOTS as u64 {
             store.add(recording(&[boot], boot), false).unwrap();
         }
-        assert!(is_settled(State::default()));
-        assert!(!is_settled(State { requested: true, ..State::default() }));
-        assert!(is_settled(State { stale_percent: 10, ..State::default() }));
-        assert!(!is_settled(State { packages_changed: true, ..State::default() }));
-        assert!(!is_settled(State { stale_percent: 10, stale_limit_percent: Some(9), ..State::default() }));
+        assert!(is_settled(BootState::default()));
+        assert!(!is_settled(BootState { requested: true, ..BootState::default() }));
+        assert!(is_settled(BootState { stale_percent: 10, ..BootState::default() }));
+        assert!(!is_settled(BootState { packages_changed: true, ..BootState::default() }));
+        assert!(!is_settled(BootState { stale_percent: 10, stale_limit_percent: Some(9), ..BootState::default() }));
         // Regression: the file of another root with this kernel kept this root from being recorded.
-        assert!(is_settled(State::default()));
+        assert!(is_settled(BootState::default()));
         // A boot of this kernel does not concern another one.
         fs::write(home.path().join("settled-5.0"), "").unwrap();
-        assert!(is_settled(State::default()) && home.path().join("settled-5.0").exists());
+        assert!(is_settled(BootState::default()) && home.path().join("settled-5.0").exists());
         let other = BootStore::below(home.path(), "other-root", "6.1");
         let _lock = other.lock(Duration::ZERO).unwrap();
-        other.save_state(&State::default()).unwrap();
+        other.save_state(&BootState::default()).unwrap();
         let left = fs::read_dir(home.path()).unwrap().flatten().map(|entry| entry.file_name());
         assert!(left.into_iter().all(|name| !name.to_string_lossy().starts_with(SETTLED)));
-        assert!(is_settled(State::default()));
+        assert!(is_settled(BootState::default()));
     }
 
     #[test]

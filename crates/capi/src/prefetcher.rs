@@ -125,15 +125,15 @@ struct Key(*mut c_void);
 unsafe impl Send for Key {}
 
 /// An item with its key. The item is moved out when it is handed over.
-struct Entry {
+struct PrefetcherEntry {
     key: Key,
     item: Cell<Option<Item>>,
 }
 
-impl Entry {
+impl PrefetcherEntry {
     /// # Safety
     /// The path is null or a string.
-    unsafe fn new(given: &FileItem) -> Result<Entry, Errno> {
+    unsafe fn new(given: &FileItem) -> Result<PrefetcherEntry, Errno> {
         if given.reserved != [0; 2] {
             return Err(Errno::TOO_NEW);
         }
@@ -150,24 +150,24 @@ impl Entry {
             // SAFETY: the caller's promise.
             false => Some(Item::try_new(Path::new(unsafe { path_of(given.path) }?), range)?),
         };
-        Ok(Entry { key: Key(given.key), item: Cell::new(item) })
+        Ok(PrefetcherEntry { key: Key(given.key), item: Cell::new(item) })
     }
 }
 
 /// The items, and the error that ends them.
 pub(crate) struct Entries {
-    prefetcher: ahead_read::prefetcher::Prefetcher<Entry>,
+    prefetcher: ahead_read::prefetcher::Prefetcher<PrefetcherEntry>,
     /// Error of the program's function, or of an item: negative errno, 0: none.
     error: Arc<AtomicI32>,
 }
 
 impl Entries {
     fn new(
-        entries: impl Iterator<Item = Entry> + Send + 'static,
+        entries: impl Iterator<Item = PrefetcherEntry> + Send + 'static,
         error: Arc<AtomicI32>,
         options: ahead_read::prefetcher::PrefetcherOptions,
     ) -> Entries {
-        let resolve = |entry: &Entry| entry.item.take();
+        let resolve = |entry: &PrefetcherEntry| entry.item.take();
         Entries { prefetcher: ahead_read::prefetcher::Prefetcher::of_keys(entries, resolve, options), error }
     }
 
@@ -191,16 +191,16 @@ struct Callback {
 unsafe impl Send for Callback {}
 
 impl Iterator for Callback {
-    type Item = Entry;
+    type Item = PrefetcherEntry;
 
-    fn next(&mut self) -> Option<Entry> {
+    fn next(&mut self) -> Option<PrefetcherEntry> {
         let nothing = FileItem { path: ptr::null(), offset: 0, length: 0, key: ptr::null_mut(), reserved: [0; 2] };
         let mut item = nothing;
         // SAFETY: by the contract of the header the function may be called with its context and an item to fill.
         let answer = unsafe { (self.next)(self.context, &raw mut item) };
         let entry = match answer {
             // SAFETY: by the contract of the header the path is null or a string.
-            1 => unsafe { Entry::new(&item) },
+            1 => unsafe { PrefetcherEntry::new(&item) },
             0 => return None,
             errno if errno < 0 => return self.end(errno),
             _ => Err(Errno::INVALID),
@@ -210,7 +210,7 @@ impl Iterator for Callback {
 }
 
 impl Callback {
-    fn end(&self, errno: c_int) -> Option<Entry> {
+    fn end(&self, errno: c_int) -> Option<PrefetcherEntry> {
         self.error.store(errno, Ordering::Relaxed);
         None
     }
@@ -312,7 +312,7 @@ pub unsafe extern "C" fn ahead_prefetcher_of_items(
         entries.try_reserve_exact(given.len())?;
         for item in given {
             // SAFETY: by the contract of the header each path is null or a string.
-            entries.push(unsafe { Entry::new(item) }?);
+            entries.push(unsafe { PrefetcherEntry::new(item) }?);
         }
         Ok(Entries::new(entries.into_iter(), Arc::default(), options))
     };

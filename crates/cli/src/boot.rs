@@ -4,7 +4,7 @@ mod print;
 
 use crate::{messages, show};
 use ahead::Signals;
-use ahead_boot::{BootStore, DEFAULT_STALE_PERCENT, Installation, Learned, Replayed, State};
+use ahead_boot::{BootState, BootStore, DEFAULT_STALE_PERCENT, Installation, Learned, Replayed};
 use ahead_model::quantity;
 use ahead_sys::machine;
 use anyhow::{Context, bail};
@@ -158,7 +158,7 @@ fn request_recording() -> anyhow::Result<ExitCode> {
     needs_root("requesting a recording")?;
     let store = BootStore::here();
     let _lock = store.lock(Duration::from_secs(15))?;
-    store.save_state(&State { requested: true, ..store.state() })?;
+    store.save_state(&BootState { requested: true, ..store.state() })?;
     match (ahead_boot::is_installed(Path::new("/")), ahead_boot::systemd_runs()) {
         (true, true) => println!("the next boot is recorded, without replay"),
         (false, _) => messages::print("noted, but boots are not observed: sudo ahead boot install"),

@@ -1,7 +1,7 @@
 //! `ahead check`: whether the files of a profile are there as recorded, and a profile without those that are not.
 
 use crate::root::RootArgument;
-use ahead_files::Place;
+use ahead_files::ProfilePlace;
 use ahead_files::lists::{Checked, Finding, Fixed, Problem};
 use ahead_profile::Profile;
 use ahead_report::json::add_path;
@@ -49,7 +49,7 @@ impl Check {
         let root = self.root.open()?;
         // A symbolic link stays, and the profile that it leads to is replaced.
         let path = std::fs::canonicalize(&self.profile).unwrap_or_else(|_| self.profile.clone());
-        let place = self.fix.then(|| Place::open(&path)).transpose()?;
+        let place = self.fix.then(|| ProfilePlace::open(&path)).transpose()?;
         let (profile, access) = match &place {
             Some(place) => place.load().map(|(profile, access)| (profile, Some(access)))?,
             None => (ahead_files::load(&self.profile)?, None),
@@ -75,14 +75,14 @@ impl Check {
             }
             None => None,
         };
-        let report = Report { profile: &profile, checked: &checked, fixed };
+        let report = CheckReport { profile: &profile, checked: &checked, fixed };
         let text = if self.json { format!("{:#}\n", report.json()) } else { report.text() };
         std::io::stdout().write_all(text.as_bytes())?;
         Ok(ExitCode::from(u8::from(!checked.findings.is_empty())))
     }
 }
 
-struct Report<'a> {
+struct CheckReport<'a> {
     profile: &'a Profile,
     checked: &'a Checked,
     fixed: Option<Fixed>,
@@ -99,7 +99,7 @@ const PROBLEMS: [(&str, &str); 7] = [
     ("unknown", "unknown"),
 ];
 
-impl Report<'_> {
+impl CheckReport<'_> {
     /// The schema is documented in docs/reference/json.md.
     fn json(&self) -> Value {
         let mut value = json!({

@@ -25,8 +25,8 @@ pub struct Export {
     /// Profile to write as a list
     profile: PathBuf,
     /// The format of the list
-    #[arg(long, value_enum, default_value_t = Format::List)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = ExportFormat::List)]
+    format: ExportFormat,
     /// Where to write the list [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -40,7 +40,7 @@ pub struct Export {
 
 /// The format of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum ExportFormat {
     /// PATH:START-END on each line; PATH where the whole file was used; PATH/:START-END where a file has the name PATH:START-END
     List,
     /// A path on each line
@@ -54,12 +54,12 @@ impl Export {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let profile = self.relative(ahead_files::load(&self.profile)?)?;
         let list = match self.format {
-            Format::List => ahead_files::lists::write(&profile, self.null, |path| self.exists(&profile, path))?,
-            Format::ReadaheadList => ahead_files::lists::write_paths(&profile, self.null)?,
-            Format::Ureadahead => pack(&profile)?,
+            ExportFormat::List => ahead_files::lists::write(&profile, self.null, |path| self.exists(&profile, path))?,
+            ExportFormat::ReadaheadList => ahead_files::lists::write_paths(&profile, self.null)?,
+            ExportFormat::Ureadahead => pack(&profile)?,
         };
         match &self.output {
-            None if self.format == Format::Ureadahead && std::io::stdout().is_terminal() => {
+            None if self.format == ExportFormat::Ureadahead && std::io::stdout().is_terminal() => {
                 bail!("a pack is not text: name a file with -o, or redirect the output")
             }
             None => std::io::stdout().write_all(&list)?,

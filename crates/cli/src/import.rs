@@ -32,7 +32,7 @@ pub struct Import {
     output: PathBuf,
     /// What the list is [default: ureadahead if it has its signature, else list]
     #[arg(long, value_enum)]
-    format: Option<Format>,
+    format: Option<ImportFormat>,
     /// Entries end with a NUL byte, as those of find -print0
     #[arg(short = '0', long, conflicts_with = "format")]
     null: bool,
@@ -42,7 +42,7 @@ pub struct Import {
 
 /// What a list is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum ImportFormat {
     /// PATH or PATH:START-END on each line
     List,
     /// A path on each line
@@ -88,14 +88,14 @@ impl Import {
 
     fn parse(&self, bytes: &[u8], root: &Root) -> anyhow::Result<List> {
         let format = match self.format {
-            None if !self.null && bytes.starts_with(ahead_files::lists::PACK_SIGNATURE) => Format::Ureadahead,
-            format => format.unwrap_or(Format::List),
+            None if !self.null && bytes.starts_with(ahead_files::lists::PACK_SIGNATURE) => ImportFormat::Ureadahead,
+            format => format.unwrap_or(ImportFormat::List),
         };
         Ok(match format {
-            Format::List => ahead_files::lists::parse(bytes, Syntax { nul: self.null, paths_only: false })?,
-            Format::ReadaheadList => ahead_files::lists::parse(bytes, Syntax { nul: false, paths_only: true })?,
-            Format::Ureadahead => ahead_files::lists::decode_pack(bytes)?,
-            Format::Template => expand(bytes, root)?,
+            ImportFormat::List => ahead_files::lists::parse(bytes, Syntax { nul: self.null, paths_only: false })?,
+            ImportFormat::ReadaheadList => ahead_files::lists::parse(bytes, Syntax { nul: false, paths_only: true })?,
+            ImportFormat::Ureadahead => ahead_files::lists::decode_pack(bytes)?,
+            ImportFormat::Template => expand(bytes, root)?,
         })
     }
 }

@@ -8,7 +8,7 @@ use ahead_files::lists::Problem;
 use ahead_model::sorting;
 use ahead_profile::{File, Profile};
 use ahead_report::number;
-use ahead_report::profile::{Shown, State};
+use ahead_report::profile::{FileState, Shown};
 use ahead_report::table::Screen;
 use ahead_report::text::printable;
 use ahead_sys::root::Root;
@@ -103,7 +103,7 @@ impl Show {
             bail!("{}{}", missing.message(), list::hint(&self.command));
         }
         let (profile, root) = (ahead_files::load(&file)?, self.root.open()?);
-        let states: Vec<State> = profile.files.iter().map(|file| state(file, &root)).collect();
+        let states: Vec<FileState> = profile.files.iter().map(|file| state(file, &root)).collect();
         let shown = Shown { profile: &profile, states: &states };
         // A closed pipe must not prevent the page.
         let written = self.write(shown);
@@ -200,15 +200,15 @@ fn is_standard_output(path: &Path) -> bool {
 }
 
 /// The state of a recorded file: what `ahead check` finds at its path now.
-fn state(file: &File, root: &Root) -> State {
+fn state(file: &File, root: &Root) -> FileState {
     if file.deleted {
-        return State::Deleted;
+        return FileState::Deleted;
     }
     match ahead_files::lists::compare(file, root).1 {
         // A run prefetches a replaced file, too: it has the recorded size and time.
-        None | Some(Problem::Replaced) => State::Current,
-        Some(Problem::Missing) => State::Missing,
-        Some(Problem::Unknown) => State::Unknown,
-        Some(_) => State::Changed,
+        None | Some(Problem::Replaced) => FileState::Current,
+        Some(Problem::Missing) => FileState::Missing,
+        Some(Problem::Unknown) => FileState::Unknown,
+        Some(_) => FileState::Changed,
     }
 }

@@ -20,11 +20,11 @@ pub struct Device {
     model: Model,
     capacity_bytes: u64,
     last_ns: u64,
-    state: State,
+    state: DeviceState,
 }
 
 #[derive(Clone, Debug)]
-enum State {
+enum DeviceState {
     Hdd(Box<HddState>),
     Flash(FlashState),
     Cloud(CloudState),
@@ -36,9 +36,9 @@ impl Device {
     pub fn new(model: &Model, capacity_bytes: u64) -> Device {
         let capacity_bytes = capacity_bytes.clamp(1, MAX_CAPACITY_BYTES);
         let state = match model {
-            Model::Hdd(hdd) => State::Hdd(Box::new(HddState::new(hdd, capacity_bytes))),
-            Model::Flash(flash) => State::Flash(FlashState::new(flash)),
-            Model::Cloud(cloud) => State::Cloud(CloudState::new(cloud)),
+            Model::Hdd(hdd) => DeviceState::Hdd(Box::new(HddState::new(hdd, capacity_bytes))),
+            Model::Flash(flash) => DeviceState::Flash(FlashState::new(flash)),
+            Model::Cloud(cloud) => DeviceState::Cloud(CloudState::new(cloud)),
         };
         Device { model: model.clone(), capacity_bytes, last_ns: 0, state }
     }
@@ -52,9 +52,9 @@ impl Device {
         let length_bytes = request.length_bytes.min(self.capacity_bytes - offset_bytes);
         let request = Request { op: request.op, offset_bytes, length_bytes };
         match &mut self.state {
-            State::Hdd(hdd) => hdd.serve(&request, now_ns),
-            State::Flash(flash) => flash.serve(&request, now_ns),
-            State::Cloud(cloud) => cloud.serve(&request, now_ns),
+            DeviceState::Hdd(hdd) => hdd.serve(&request, now_ns),
+            DeviceState::Flash(flash) => flash.serve(&request, now_ns),
+            DeviceState::Cloud(cloud) => cloud.serve(&request, now_ns),
         }
     }
 
@@ -64,7 +64,7 @@ impl Device {
     /// `ready_ns`: later requests are served from this time on; until then the disk serves earlier requests only.
     pub fn restart(&mut self, ready_ns: u64) {
         self.last_ns = self.last_ns.max(ready_ns.min(MAX_NOW_NS));
-        if !matches!(self.state, State::Cloud(_)) {
+        if !matches!(self.state, DeviceState::Cloud(_)) {
             *self = Device { last_ns: self.last_ns, ..Device::new(&self.model, self.capacity_bytes) };
         }
     }

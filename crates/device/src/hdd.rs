@@ -192,7 +192,7 @@ impl Hdd {
 
 /// The stream that the head is reading, or after which it stopped.
 #[derive(Clone, Copy, Debug)]
-struct Stream {
+struct HddStream {
     /// Its first byte in the buffer.
     start: u64,
     /// Platter time of a byte plus this is the time at which the byte passes the head.
@@ -212,7 +212,7 @@ pub(crate) struct HddState {
     read_on_bytes: u64,
     hit_read_on_bytes: u64,
     segment_bytes: u64,
-    stream: Stream,
+    stream: HddStream,
     /// Ranges that were read before the head moved, `(start, end)`; the oldest is replaced.
     segments: Vec<(u64, u64)>,
     oldest: usize,
@@ -244,7 +244,7 @@ impl HddState {
             read_on_bytes: u64::from(hdd.read_on_kb) << 10,
             hit_read_on_bytes: u64::from(hdd.hit_read_on_kb.unwrap_or(hdd.read_on_kb)) << 10,
             segment_bytes: (u64::from(hdd.buffer_kb) << 10) / u64::from(hdd.segments),
-            stream: Stream { start: 0, shift_ns: 0, limit: 0 },
+            stream: HddStream { start: 0, shift_ns: 0, limit: 0 },
             segments: vec![(0, 0); hdd.segments as usize - 1],
             oldest: 0,
             busy_until_ns: 0,
@@ -286,18 +286,18 @@ impl HddState {
             if way.on_stream && end <= self.stream.limit { self.hit_read_on_bytes } else { self.read_on_bytes };
         if !way.on_stream {
             self.leave_stream(start_ns);
-            self.stream = Stream { start: offset, shift_ns: way.shift_ns, limit: 0 };
+            self.stream = HddStream { start: offset, shift_ns: way.shift_ns, limit: 0 };
         }
         let limit = (end + read_on_bytes).min(self.capacity_bytes).max(self.stream.limit);
         let start = self.stream.start.max(limit.saturating_sub(self.segment_bytes)).min(offset);
-        self.stream = Stream { start, shift_ns: way.shift_ns, limit };
+        self.stream = HddStream { start, shift_ns: way.shift_ns, limit };
         self.write_cache.interrupt(way.end_ns);
         (way.end_ns.max(handed_over_ns), !way.on_stream)
     }
 
     /// The head is reading here, has just read it, or arrives soon: the read waits for the head.
     fn by_stream(&self, offset: u64, end: u64, start_ns: u64, ready_ns: u64) -> Option<Way> {
-        let Stream { start, shift_ns, limit } = self.stream;
+        let HddStream { start, shift_ns, limit } = self.stream;
         if !(start..=limit).contains(&offset) {
             return None;
         }

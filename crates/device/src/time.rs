@@ -1,6 +1,5 @@
 //! Times of transfers, in nanoseconds.
 
-/// Nanoseconds in a second.
 pub(crate) const NS_PER_S: f64 = 1e9;
 
 /// Bytes in a megabyte, as in data sheets.

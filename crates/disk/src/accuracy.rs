@@ -27,7 +27,6 @@ pub struct Punctuality {
     pub depth: usize,
     /// The share of reads whose time was the model's within 5 % or 60 us.
     pub share: f64,
-    /// Reads per second.
     pub reads_per_s: f64,
     /// Deviation from the model's time: first percentile, median and 99th percentile, microseconds.
     pub off_us: [f64; 3],

@@ -84,7 +84,6 @@ impl Lead {
 pub struct ByteRange {
     /// Its first byte.
     pub offset_bytes: u64,
-    /// Its length, bytes.
     pub length_bytes: u64,
 }
 
@@ -180,7 +179,6 @@ pub struct FaultChange {
 pub struct Read {
     /// Its offset on the disk, bytes.
     pub offset_bytes: u64,
-    /// Its length, bytes.
     pub length_bytes: u64,
     /// Its arrival at the daemon, on the monotonic clock, nanoseconds.
     pub arrived_ns: u64,
@@ -239,7 +237,6 @@ pub struct Setup {
     pub name: String,
     /// The path of the image when it was opened: to be shown, never to be opened.
     pub image: std::path::PathBuf,
-    /// The model.
     pub model: crate::ModelSource,
     /// Size of the image, bytes.
     pub capacity_bytes: u64,

@@ -42,11 +42,9 @@ pub fn take_turn(signals: &Signals, interrupted: fn(i32) -> Error) -> Result<Fil
 /// An emulated disk.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DiskInfo {
-    /// Its name.
     pub name: String,
     /// The path of the image, absolute.
     pub image: PathBuf,
-    /// Its model.
     pub model: ModelSource,
     /// Its size, bytes.
     pub capacity_bytes: u64,

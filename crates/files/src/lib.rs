@@ -11,5 +11,5 @@ pub mod lists;
 mod profile;
 mod replacement;
 
-pub use profile::{Access, Place, load, save};
+pub use profile::{Access, ProfilePlace, load, save};
 pub use replacement::Replacement;

@@ -9,7 +9,7 @@
 //! new one. Loading follows symbolic links, because a user may link `current.ahead` to a profile, and no profile is trusted for
 //! its path. Saving replaces them, so that a link from another user in `/tmp` cannot redirect root's recording to another file.
 //! Links to devices and directories are not replaced, nor are devices and directories. A caller that saves after some work
-//! opens the directory before it ([`Place`]): a program may replace the directory by a link in the meantime.
+//! opens the directory before it ([`ProfilePlace`]): a program may replace the directory by a link in the meantime.
 
 use crate::replacement::Replacement;
 use ahead_profile::{DecodeError, LoadError, MAX_FILE_BYTES, Profile, SaveError, decode_shared, encode};
@@ -29,7 +29,7 @@ const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 ///
 /// Errors: every [`SaveError`]. Then an existing file is unchanged, and no other file is left.
 pub fn save(profile: &Profile, path: &Path) -> Result<(), SaveError> {
-    Place::open(path)?.save(profile, None)
+    ProfilePlace::open(path)?.save(profile, None)
 }
 
 /// Who may use the file of a profile.
@@ -47,23 +47,23 @@ const KEPT_MODE: u32 = 0o666;
 /// The destination of a profile: an open directory, and a name in it. Wherever the path leads when the profile is saved, no
 /// file is created in another directory.
 #[derive(Debug)]
-pub struct Place {
+pub struct ProfilePlace {
     path: PathBuf,
     directory: OwnedFd,
     name: OsString,
 }
 
-impl Place {
+impl ProfilePlace {
     /// Opens the directory of a path.
-    pub fn open(path: &Path) -> Result<Place, SaveError> {
+    pub fn open(path: &Path) -> Result<ProfilePlace, SaveError> {
         let opened = openat(CWD, directory_of(path), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-        Place::within(opened.map_err(|error| failure(path, CREATE)(error.into()))?, path)
+        ProfilePlace::within(opened.map_err(|error| failure(path, CREATE)(error.into()))?, path)
     }
 
     /// A destination in a directory that the caller has opened for this path.
-    pub fn within(directory: OwnedFd, path: &Path) -> Result<Place, SaveError> {
+    pub fn within(directory: OwnedFd, path: &Path) -> Result<ProfilePlace, SaveError> {
         let name = path.file_name().ok_or(SaveError::NotAFile { path: path.into(), kind: "a directory" })?;
-        Ok(Place { name: name.into(), directory, path: path.into() })
+        Ok(ProfilePlace { name: name.into(), directory, path: path.into() })
     }
 
     /// Whether the name exists.

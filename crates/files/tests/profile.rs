@@ -1,6 +1,6 @@
 //! Saving and loading, with every kind of file at the path.
 
-use ahead_files::{Access, Place, load, save};
+use ahead_files::{Access, ProfilePlace, load, save};
 use ahead_profile::{LoadError, MAX_FILE_BYTES, Profile, Recording, SaveError};
 use std::ffi::OsString;
 use std::fs;
@@ -39,7 +39,7 @@ fn saving_for_the_own_user_needs_no_privilege() {
     let path = directory.path().join("p.ahead");
     let own = fs::metadata(directory.path()).unwrap();
     let access = Access { owner: (own.uid(), own.gid()), mode: Some(0o104_640) };
-    let place = Place::open(&path).unwrap();
+    let place = ProfilePlace::open(&path).unwrap();
     place.save(&sample(), Some(access)).unwrap();
     let saved = fs::metadata(&path).unwrap();
     // Only permission to read and write is kept.
@@ -54,7 +54,7 @@ fn profile_is_saved_only_in_the_directory_opened_before() {
     let (directory, elsewhere) = (home.path().join("d"), home.path().join("elsewhere"));
     fs::create_dir(&directory).unwrap();
     fs::create_dir(&elsewhere).unwrap();
-    let place = Place::open(&directory.join("p.ahead")).unwrap();
+    let place = ProfilePlace::open(&directory.join("p.ahead")).unwrap();
     place.check().unwrap();
     fs::rename(&directory, home.path().join("moved")).unwrap();
     symlink(&elsewhere, &directory).unwrap();

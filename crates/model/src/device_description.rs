@@ -41,9 +41,7 @@ pub struct DeviceDescription {
 /// [`DeviceDescription::request_ns`], and [`DeviceDescription::bandwidth_bytes_per_s`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Burst {
-    /// Requests.
     pub requests: u32,
-    /// Bytes.
     pub bytes: u64,
 }
 

@@ -35,7 +35,6 @@ pub enum InodeHandle {
 pub enum Uuid {
     /// No source that always answers.
     Unreported,
-    /// The kernel.
     Kernel,
     /// The kernel, in the form of udev's `ID_FS_UUID`.
     KernelAsUdev,

@@ -11,9 +11,7 @@ use std::fmt;
 /// One mounted file system, or a part of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mount {
-    /// Number of the mount.
     pub id: u32,
-    /// Number of the mount that it is mounted on.
     pub parent: u32,
     /// Device number of the superblock.
     pub device: DeviceNumber,
@@ -127,7 +125,6 @@ pub fn covering(mounts: &[Mount], path: &[u8]) -> Option<usize> {
 /// A line of a mount table that does not have the format of proc_pid_mountinfo(5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseMountError {
-    /// The line.
     pub line: String,
 }
 

@@ -7,7 +7,6 @@ pub struct PhysicalExtent {
     pub logical_bytes: u64,
     /// Offset on the device (on btrfs: in the file system's own address space), bytes. Without meaning where `is_placed()` is false.
     pub physical_bytes: u64,
-    /// Length, bytes.
     pub length_bytes: u64,
     /// Not on the device yet: written, but no place chosen (delayed allocation).
     pub delayed: bool,

@@ -28,14 +28,12 @@ pub struct Arrival {
     pub device: DeviceNumber,
     /// Offset on that disk, bytes.
     pub offset_bytes: u64,
-    /// Length, bytes.
     pub length_bytes: u64,
 }
 
 /// All reads that completed during an observation, in order of time.
 #[derive(Clone, Debug, Default)]
 pub struct Arrived {
-    /// The reads.
     pub reads: Vec<Arrival>,
     /// Events that did not fit into the ring buffer or our memory limit, or that no BPF program saw.
     pub lost_events: u64,

@@ -3,7 +3,6 @@
 use ahead_profile::learn::{Access, AccessKind, ExecSeen, FileSeen, LookupSeen, ThreadChange, ThreadSeen};
 use std::ops::Range;
 
-/// One event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Pages were touched: one or several ranges.
@@ -31,7 +30,6 @@ pub enum DecodeError {
         /// Its length.
         bytes: usize,
     },
-    /// An unknown type.
     #[error("event of unknown type {0}")]
     UnknownType(u32),
     /// A field has an impossible value.

@@ -10,7 +10,6 @@ static OBJECT: Compiled = Compiled(include_bytes!(concat!(env!("OUT_DIR"), "/evi
 /// Evicted bytes of a device or file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Evicted {
-    /// All evicted bytes.
     pub bytes: u64,
     /// The bytes evicted by memory reclaim; the others were evicted on request.
     pub reclaimed_bytes: u64,

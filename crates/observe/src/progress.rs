@@ -13,12 +13,10 @@ static OBJECT: Compiled = Compiled(include_bytes!(concat!(env!("OUT_DIR"), "/pro
 /// `struct progress_event`.
 const EVENT_BYTES: usize = 16;
 
-/// A file to watch.
 #[derive(Clone, Copy, Debug)]
 pub struct WatchedFile {
     /// The current number of its superblock's device.
     pub device: DeviceNumber,
-    /// Its inode number.
     pub inode: u64,
     /// The number that its events have.
     pub number: u32,

@@ -36,7 +36,6 @@ pub struct Readahead {
 pub struct OpenState {
     /// The process.
     pub pid: u32,
-    /// Its descriptor.
     pub descriptor: u32,
     /// Name of the process, filled up with 0.
     pub comm: [u8; 16],
@@ -44,7 +43,6 @@ pub struct OpenState {
     pub open: u64,
     /// Address of the inode whose page cache is read.
     pub inode: u64,
-    /// Number of the inode.
     pub inode_number: u64,
     /// Device of the file system, or the block device itself.
     pub device: DeviceNumber,

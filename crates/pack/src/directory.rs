@@ -46,9 +46,7 @@ pub struct PackDirectory {
 /// A relocation that is kept.
 #[derive(Debug)]
 pub struct Pending {
-    /// Its directory.
     pub directory: PackDirectory,
-    /// Its record.
     pub record: Record,
     /// The root of its file system.
     pub mount_point: PathBuf,

@@ -27,11 +27,11 @@ mod report;
 mod survey;
 
 pub use reason::Reason;
-pub use report::{FileSystemReport, RefusedFile, Report, State};
+pub use report::{FileSystemReport, PackState, RefusedFile, Report};
 
 use ahead::device_store::Descriptions;
 use ahead::{Error, Result, Signals};
-use ahead_files::Place;
+use ahead_files::ProfilePlace;
 use ahead_plan::relocation::{Direction, Layout, Record};
 use ahead_profile::Profile;
 use ahead_sys::root::Root;
@@ -49,7 +49,6 @@ const LEAST_GAIN: f64 = 0.05;
 /// What to do.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The profile.
     pub profile: PathBuf,
     /// Only tell what would be done.
     pub dry_run: bool,
@@ -118,7 +117,7 @@ pub fn undo(profile: &Path, signals: &Signals, progress: Progress<'_>) -> Result
         report.refused.extend(done.refused.iter().map(|(file, reason)| RefusedFile::of_record(record, *file, *reason)));
         directory.sync()?;
         positions::save(named, &record.files)?;
-        let state = if is_complete { State::Undone } else { State::Interrupted };
+        let state = if is_complete { PackState::Undone } else { PackState::Interrupted };
         // Its blocks are freed when the last descriptor is closed.
         drop(donor);
         if is_complete {
@@ -140,7 +139,7 @@ pub fn commit(profile: &Path) -> Result<Report> {
         let Pending { directory, record, mount_point } = pending;
         positions::save(named, &record.files)?;
         directory.end(record)?;
-        Ok(FileSystemReport::of_record(mount_point, record, State::Committed))
+        Ok(FileSystemReport::of_record(mount_point, record, PackState::Committed))
     })
 }
 
@@ -186,7 +185,7 @@ fn need_root() -> Result<()> {
 #[derive(Debug)]
 struct Named {
     path: PathBuf,
-    place: Place,
+    place: ProfilePlace,
 }
 
 impl Named {
@@ -195,7 +194,7 @@ impl Named {
         let found = directory.canonicalize().map_err(|error| Error::io(directory.display().to_string(), error))?;
         let name = path.file_name().ok_or_else(|| Error::Failed(format!("{}: not a profile", path.display())))?;
         let path = found.join(name);
-        Ok(Named { place: Place::open(&path)?, path })
+        Ok(Named { place: ProfilePlace::open(&path)?, path })
     }
 }
 
@@ -218,8 +217,8 @@ fn expect(
     }
     let planned = file_system.expected(profile, survey, &layout);
     Ok(match worth(&planned) {
-        true => FileSystemReport::planned(file_system, &layout, &planned, State::Planned),
-        false => FileSystemReport::planned(file_system, &layout, &planned, State::Nothing),
+        true => FileSystemReport::planned(file_system, &layout, &planned, PackState::Planned),
+        false => FileSystemReport::planned(file_system, &layout, &planned, PackState::Nothing),
     })
 }
 
@@ -309,7 +308,7 @@ fn prepare(
         Err(NotNow(why)) => return not(FileSystemReport::refused(file_system, why)),
     };
     if !worth(&planned) {
-        return not(FileSystemReport::planned(file_system, layout, &planned, State::Nothing));
+        return not(FileSystemReport::planned(file_system, layout, &planned, PackState::Nothing));
     }
     let inode = ahead_sys::openat::identity(&donor)?.inode;
     let mut record = Record::new(
@@ -340,7 +339,7 @@ fn carry_out(
     report.packed_files.extend(record.files.iter().cloned());
     report.stopped_by = done.stopped_by;
     report.refused.extend(done.refused.iter().map(|(file, reason)| RefusedFile::of_record(record, *file, *reason)));
-    let state = if done.stopped_by.is_some() { State::Interrupted } else { State::Packed };
+    let state = if done.stopped_by.is_some() { PackState::Interrupted } else { PackState::Packed };
     Ok(FileSystemReport::of_record(mount_point, record, state))
 }
 

@@ -37,7 +37,7 @@ impl RefusedFile {
 /// The state of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum PackState {
     /// It would be packed.
     Planned,
     /// It is packed, and the old blocks are kept.
@@ -54,7 +54,6 @@ pub enum State {
     Committed,
 }
 
-/// One file system.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FileSystemReport {
     /// Its root.
@@ -63,7 +62,7 @@ pub struct FileSystemReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
     /// What was done.
-    pub state: State,
+    pub state: PackState,
     /// Why it cannot be packed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
@@ -94,7 +93,7 @@ pub struct Expected {
 }
 
 impl FileSystemReport {
-    fn new(file_system: &FileSystem, state: State) -> FileSystemReport {
+    fn new(file_system: &FileSystem, state: PackState) -> FileSystemReport {
         FileSystemReport {
             mount_point: file_system.mount_point.display().to_string(),
             device: Some(file_system.device.to_string()),
@@ -109,18 +108,18 @@ impl FileSystemReport {
     }
 
     pub(super) fn refused(file_system: &FileSystem, why: String) -> FileSystemReport {
-        FileSystemReport { refused: Some(why), ..FileSystemReport::new(file_system, State::Refused) }
+        FileSystemReport { refused: Some(why), ..FileSystemReport::new(file_system, PackState::Refused) }
     }
 
     pub(super) fn nothing(file_system: &FileSystem, layout: &Layout) -> FileSystemReport {
-        FileSystemReport { stays_bytes: layout.stays_bytes, ..FileSystemReport::new(file_system, State::Nothing) }
+        FileSystemReport { stays_bytes: layout.stays_bytes, ..FileSystemReport::new(file_system, PackState::Nothing) }
     }
 
     pub(super) fn planned(
         file_system: &FileSystem,
         layout: &Layout,
         planned: &Planned,
-        state: State,
+        state: PackState,
     ) -> FileSystemReport {
         let mut files: Vec<usize> = layout.segments.iter().map(|segment| segment.file).collect();
         files.sort_unstable();
@@ -135,7 +134,7 @@ impl FileSystemReport {
         }
     }
 
-    pub(super) fn of_record(mount_point: &Path, record: &Record, state: State) -> FileSystemReport {
+    pub(super) fn of_record(mount_point: &Path, record: &Record, state: PackState) -> FileSystemReport {
         FileSystemReport {
             mount_point: mount_point.display().to_string(),
             device: None,
@@ -153,7 +152,6 @@ impl FileSystemReport {
 /// The whole.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// The profile.
     pub profile: String,
     /// Whether nothing was changed.
     pub dry_run: bool,
@@ -206,19 +204,19 @@ impl Report {
         for one in &self.file_systems {
             let what = format!("{} in {} files", size(one.bytes), one.files);
             line(match (one.state, &one.refused) {
-                (State::Refused, why) => format!("{}: refused: {}", one.mount_point, why.as_deref().unwrap_or("")),
-                (State::Planned, _) => format!("{}: {what} would be moved", one.mount_point),
-                (State::Packed, _) => {
+                (PackState::Refused, why) => format!("{}: refused: {}", one.mount_point, why.as_deref().unwrap_or("")),
+                (PackState::Planned, _) => format!("{}: {what} would be moved", one.mount_point),
+                (PackState::Packed, _) => {
                     format!("{}: {what} are packed; the old blocks are kept until --commit or --undo", one.mount_point)
                 }
-                (State::Interrupted, _) => {
+                (PackState::Interrupted, _) => {
                     format!("{}: interrupted; repeat it, or end it with --commit or --undo", one.mount_point)
                 }
-                (State::Nothing, _) => {
+                (PackState::Nothing, _) => {
                     format!("{}: nothing to move; {} lie in order", one.mount_point, size(one.stays_bytes))
                 }
-                (State::Undone, _) => format!("{}: {what} are where they were", one.mount_point),
-                (State::Committed, _) => format!("{}: the old blocks of {what} are free", one.mount_point),
+                (PackState::Undone, _) => format!("{}: {what} are where they were", one.mount_point),
+                (PackState::Committed, _) => format!("{}: the old blocks of {what} are free", one.mount_point),
             });
             if let Some(Expected { before_s, after_s, fragments_added, runs }) = one.expected {
                 line(format!("  replay           {before_s:.3} s before, {after_s:.3} s after (simulated)"));

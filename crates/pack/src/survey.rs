@@ -24,7 +24,6 @@ pub struct Survey {
     pub pieces: Vec<Piece>,
     /// Where the files lie that are what was recorded, by index: also those that are not moved.
     pub runs: HashMap<usize, Vec<Run>>,
-    /// Their identities.
     identities: HashMap<usize, (Identity, u32)>,
     /// Why the others are not moved.
     pub refused: BTreeMap<usize, Reason>,

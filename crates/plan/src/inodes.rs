@@ -19,7 +19,6 @@ use std::ops::Range;
 /// A range of inodes that lie close together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InodeRange {
-    /// Their numbers.
     pub numbers: Range<u64>,
     /// Inodes that are read ahead at a time: the largest number of wanted ones.
     pub at_a_time: u32,

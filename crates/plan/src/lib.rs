@@ -70,7 +70,6 @@ impl Source {
 /// A used range, disjoint from every other range of its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Its source.
     pub source: Source,
     /// Its bytes: starts at a page, ends at a page or at the file's end.
     pub range: Range<u64>,
@@ -92,7 +91,6 @@ impl Piece {
 /// Used ranges of one source that are prefetched together, including the small gaps between them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Its source.
     pub source: Source,
     /// The used ranges: ascending, disjoint, not empty.
     pub used: Vec<Range<u64>>,
@@ -135,7 +133,6 @@ pub enum Step {
 /// A path to look up, or several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LookUp {
-    /// The path or paths.
     pub path: Path,
     /// Inode number when recorded: on most file systems inodes lie on the disk in order of their numbers.
     pub inode: u64,
@@ -189,7 +186,6 @@ impl Step {
 /// The steps in order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// The steps.
     pub steps: Vec<Step>,
     /// Number of leading steps that read only metadata. They must end before the others begin.
     pub metadata_steps: usize,

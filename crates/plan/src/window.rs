@@ -96,10 +96,9 @@ const REPEAT_US: u64 = 1_000_000;
 
 /// The state of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ItemState {
     /// It was not fetched, or was evicted.
     Absent,
-    /// It was fetched.
     Fetched,
     /// It was resident before, or was evicted too often.
     Left,
@@ -109,7 +108,7 @@ enum State {
 #[derive(Clone, Debug)]
 pub struct Window {
     items: Vec<Item>,
-    states: Vec<State>,
+    states: Vec<ItemState>,
     refetches: Vec<u8>,
     /// Items of each mark's file.
     of_mark: Vec<Vec<u32>>,
@@ -157,7 +156,7 @@ impl Window {
         let most = sizes.most.max(page);
         let sizes = Sizes { page, start: sizes.start.clamp(page, most), most };
         let mut window = Window {
-            states: vec![State::Absent; items.len()],
+            states: vec![ItemState::Absent; items.len()],
             refetches: vec![0; items.len()],
             noticed_us: vec![None; marks.len()],
             position: Position::new(&items, marks, sees_marks),
@@ -271,7 +270,7 @@ impl Window {
             return;
         }
         let fits = self.bytes(gap.clone()) <= self.size();
-        for index in gap.filter(|index| self.states[*index] == State::Absent) {
+        for index in gap.filter(|index| self.states[*index] == ItemState::Absent) {
             if !self.position.is_used(&self.items[index], mark.thread).unwrap_or(!fits) {
                 self.wanted.insert(index);
             }
@@ -282,14 +281,14 @@ impl Window {
     fn want_file(&mut self, mark: usize) {
         let at = self.at();
         let items = self.of_mark[mark].iter().map(|index| *index as usize);
-        self.wanted.extend(items.filter(|index| *index < at && self.states[*index] == State::Absent));
+        self.wanted.extend(items.filter(|index| *index < at && self.states[*index] == ItemState::Absent));
     }
 
     /// Items of a file that is used again, as far as they were fetched long ago.
     fn want_again(&mut self, mark: usize) {
         let at = self.at();
         for index in self.of_mark[mark].iter().map(|index| *index as usize).filter(|index| *index < at) {
-            if self.states[index] == State::Fetched && self.refetches[index] < MOST_REFETCHES {
+            if self.states[index] == ItemState::Fetched && self.refetches[index] < MOST_REFETCHES {
                 self.refetches[index] += 1;
                 self.wanted.insert(index);
             }
@@ -305,7 +304,7 @@ impl Window {
     pub fn were_resident(&mut self, items: &[usize]) {
         for index in items {
             if let Some(state) = self.states.get_mut(*index) {
-                *state = State::Left;
+                *state = ItemState::Left;
             }
         }
     }
@@ -315,11 +314,12 @@ impl Window {
         let (unread_from, ahead) = (self.unread_from(), self.ahead());
         let mut evicted_bytes = 0;
         for index in items.iter().copied().filter(|index| *index >= unread_from) {
-            if self.states.get(index) != Some(&State::Fetched) {
+            if self.states.get(index) != Some(&ItemState::Fetched) {
                 continue;
             }
             evicted_bytes += self.items[index].bytes;
-            self.states[index] = if self.refetches[index] < MOST_REFETCHES { State::Absent } else { State::Left };
+            self.states[index] =
+                if self.refetches[index] < MOST_REFETCHES { ItemState::Absent } else { ItemState::Left };
             self.refetches[index] = self.refetches[index].saturating_add(1);
         }
         if evicted_bytes == 0 {
@@ -349,12 +349,12 @@ impl Window {
     /// Fetched items that the program has certainly not used yet, the next ones first: they may have been evicted.
     pub fn unread(&self) -> impl Iterator<Item = usize> + '_ {
         let end = self.items.len();
-        (self.unread_from().min(end)..end).filter(|index| self.states[*index] == State::Fetched)
+        (self.unread_from().min(end)..end).filter(|index| self.states[*index] == ItemState::Fetched)
     }
 
     /// Bytes that were fetched and not used yet.
     pub fn ahead(&self) -> u64 {
-        let of = |index: usize| if self.states[index] == State::Fetched { self.items[index].bytes } else { 0 };
+        let of = |index: usize| if self.states[index] == ItemState::Fetched { self.items[index].bytes } else { 0 };
         (self.at()..self.items.len()).map(of).fold(0, u64::saturating_add)
     }
 
@@ -369,11 +369,11 @@ impl Window {
         let wanted = self.take_wanted(size);
         let mut ahead = self.ahead();
         let next = self.position.next_expected().map_or(at, |place| self.beyond(place));
-        let misses_next = || (at..next).any(|index| self.states[index] == State::Absent);
+        let misses_next = || (at..next).any(|index| self.states[index] == ItemState::Absent);
         let mut due = wanted;
         if ahead <= size / 4 * self.refill_quarters || misses_next() {
             for index in at..self.items.len() {
-                if self.states[index] != State::Absent {
+                if self.states[index] != ItemState::Absent {
                     continue;
                 }
                 let bytes = self.items[index].bytes;
@@ -386,7 +386,7 @@ impl Window {
             }
         }
         for index in &due {
-            self.states[*index] = State::Fetched;
+            self.states[*index] = ItemState::Fetched;
             if self.refetches[*index] > 0 {
                 self.figures.refetched_bytes += self.items[*index].bytes;
             }
@@ -437,11 +437,11 @@ impl Window {
             return true;
         }
         let mut ahead = self.states[self.at()..].iter();
-        self.wanted.is_empty() && ahead.all(|state| *state == State::Left)
+        self.wanted.is_empty() && ahead.all(|state| *state == ItemState::Left)
     }
 
     /// Items that were neither fetched nor resident: the program has passed them, or will never reach them.
     pub fn never_fetched(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..self.items.len()).filter(|index| self.states[*index] == State::Absent && self.refetches[*index] == 0)
+        (0..self.items.len()).filter(|index| self.states[*index] == ItemState::Absent && self.refetches[*index] == 0)
     }
 }

@@ -79,14 +79,12 @@ pub enum Found {
     Locked {
         /// Whether it has a mark, which this access removes.
         marked: bool,
-        /// Its folio.
         folio: Folio,
     },
     /// Cached.
     Present {
         /// Whether it has a mark, which this access removes.
         marked: bool,
-        /// Its folio.
         folio: Folio,
     },
 }
@@ -117,11 +115,9 @@ pub struct Call {
 pub struct Access {
     /// The open file.
     pub open: OpenId,
-    /// The file.
     pub file: FileId,
     /// A call or a fault.
     pub by: By,
-    /// The page.
     pub page: Page,
     /// Remaining pages of the call, including this one; may extend beyond the end of the file.
     pub wanted: u64,
@@ -170,7 +166,6 @@ pub enum Event {
     Opened {
         /// The new open file.
         open: OpenId,
-        /// The file.
         file: FileId,
     },
     /// An open file is closed. Its number may be reused.
@@ -182,7 +177,6 @@ pub enum Event {
     Sought {
         /// The open file.
         open: OpenId,
-        /// The file.
         file: FileId,
         /// The new position, bytes.
         offset_bytes: u64,
@@ -191,47 +185,37 @@ pub enum Event {
     Advised {
         /// The open file.
         open: OpenId,
-        /// The file.
         file: FileId,
-        /// The advice.
         advice: Advice,
     },
     /// A range was requested explicitly (`POSIX_FADV_WILLNEED`, `readahead`).
     WillNeed {
         /// The open file.
         open: OpenId,
-        /// The file.
         file: FileId,
         /// First page.
         first: Page,
-        /// Number of pages.
         pages: u64,
     },
     /// A program had to wait for a page.
     Waited {
         /// The open file.
         open: OpenId,
-        /// The file.
         file: FileId,
-        /// The page.
         page: Page,
         /// The duration, nanoseconds.
         wait_ns: u64,
     },
     /// Pages have arrived from the disk.
     Arrived {
-        /// The file.
         file: FileId,
         /// First page.
         first: Page,
-        /// Number of pages.
         pages: u64,
     },
     /// A page was evicted.
     Evicted {
-        /// The file.
         file: FileId,
-        /// The page.
         page: Page,
         /// Whether no access used it since it was read.
         unused: bool,
@@ -242,7 +226,6 @@ pub enum Event {
         open: OpenId,
         /// The properties of the mapping.
         by: By,
-        /// The file.
         file: FileId,
         /// The accessed page.
         first: Page,
@@ -257,11 +240,9 @@ pub enum Event {
     Dropped {
         /// The open file of the access that caused the request.
         open: OpenId,
-        /// The file.
         file: FileId,
         /// The first dropped page.
         first: Page,
-        /// Number of pages.
         pages: u64,
     },
 }

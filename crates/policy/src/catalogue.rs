@@ -12,7 +12,6 @@ use crate::{Parameters, Policy};
 /// A policy of the catalogue.
 #[derive(Clone, Copy, Debug)]
 pub struct Description {
-    /// Its name.
     pub name: &'static str,
     /// Its arguments, in parentheses after the name.
     pub arguments: &'static [Argument],
@@ -20,7 +19,7 @@ pub struct Description {
     pub summary: &'static str,
     /// Its source: a paper, a kernel, or a program.
     pub source: &'static str,
-    build: fn(&[Value], &Parameters) -> Box<dyn Policy>,
+    build: fn(&[CatalogueValue], &Parameters) -> Box<dyn Policy>,
 }
 
 /// An argument of a policy: a number from [`Argument::LEAST`] to [`Argument::MOST`], or one of some words.
@@ -28,7 +27,6 @@ pub struct Description {
 pub struct Argument {
     /// Its name in the description.
     pub name: &'static str,
-    /// Its unit.
     pub unit: &'static str,
     /// Its purpose, in one line.
     pub summary: &'static str,
@@ -53,16 +51,16 @@ impl Argument {
 
 /// The value of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Value {
+enum CatalogueValue {
     Number(u64),
     Word(&'static str),
 }
 
-impl Value {
+impl CatalogueValue {
     fn number(self) -> u64 {
         match self {
-            Value::Number(number) => number,
-            Value::Word(_) => 1,
+            CatalogueValue::Number(number) => number,
+            CatalogueValue::Word(_) => 1,
         }
     }
 }
@@ -136,8 +134,8 @@ pub const CATALOGUE: &[Description] = &[
         source: "O'Connor and Tracy 2000",
         build: |arguments, _| {
             let period = match arguments[1] {
-                Value::Number(period) => Period::Fixed(period),
-                Value::Word(_) => Period::Adaptive,
+                CatalogueValue::Number(period) => Period::Fixed(period),
+                CatalogueValue::Word(_) => Period::Adaptive,
             };
             Box::new(TrueReadahead::new(arguments[0].number(), period))
         },
@@ -216,10 +214,7 @@ pub const CATALOGUE: &[Description] = &[
 pub enum UnknownPolicy {
     /// No policy has this name.
     #[error("no policy is called {name:?}; there are {}", names())]
-    Name {
-        /// The unknown name.
-        name: String,
-    },
+    Name { name: String },
     /// The arguments are not those of the policy.
     #[error("{given:?}: expected {usage}; {why}")]
     Arguments {
@@ -232,10 +227,7 @@ pub enum UnknownPolicy {
     },
     /// The policy needs every future access.
     #[error("{name} needs every future access, which is not known here")]
-    NeedsFuture {
-        /// The policy.
-        name: &'static str,
-    },
+    NeedsFuture { name: &'static str },
 }
 
 fn names() -> String {
@@ -262,7 +254,7 @@ impl Description {
 #[derive(Clone, Debug)]
 pub struct Choice {
     description: &'static Description,
-    arguments: Vec<Value>,
+    arguments: Vec<CatalogueValue>,
 }
 
 impl Choice {
@@ -273,7 +265,8 @@ impl Choice {
 
     /// The pages that it requests at a time, if that is one of its arguments.
     pub fn pages(&self) -> Option<u64> {
-        let given = |(argument, value): (&Argument, &Value)| (argument.name == PAGES.name).then(|| value.number());
+        let given =
+            |(argument, value): (&Argument, &CatalogueValue)| (argument.name == PAGES.name).then(|| value.number());
         self.description.arguments.iter().zip(&self.arguments).find_map(given)
     }
 
@@ -292,13 +285,13 @@ impl Choice {
 impl std::fmt::Display for Choice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.description.name)?;
-        let defaults = self.description.arguments.iter().map(|argument| argument.default.map(Value::Number));
+        let defaults = self.description.arguments.iter().map(|argument| argument.default.map(CatalogueValue::Number));
         if self.arguments.iter().copied().map(Some).eq(defaults) {
             return Ok(());
         }
         let words = self.arguments.iter().map(|value| match value {
-            Value::Number(number) => number.to_string(),
-            Value::Word(word) => (*word).to_owned(),
+            CatalogueValue::Number(number) => number.to_string(),
+            CatalogueValue::Word(word) => (*word).to_owned(),
         });
         write!(f, "({})", words.collect::<Vec<String>>().join(", "))
     }
@@ -325,19 +318,19 @@ pub fn named(text: &str) -> Result<Choice, UnknownPolicy> {
     }
     let value = |(index, argument): (usize, &Argument)| match (given.get(index), argument.default) {
         (Some(word), _) => value(word, argument).map_err(wrong),
-        (None, Some(default)) => Ok(Value::Number(default)),
+        (None, Some(default)) => Ok(CatalogueValue::Number(default)),
         (None, None) => Err(wrong(format!("argument {} is missing", argument.name))),
     };
     let arguments = description.arguments.iter().enumerate().map(value).collect::<Result<_, _>>()?;
     Ok(Choice { description, arguments })
 }
 
-fn value(word: &str, argument: &Argument) -> Result<Value, String> {
+fn value(word: &str, argument: &Argument) -> Result<CatalogueValue, String> {
     if let Some(known) = argument.words.iter().find(|known| **known == word) {
-        return Ok(Value::Word(known));
+        return Ok(CatalogueValue::Word(known));
     }
     match word.parse::<u64>() {
-        Ok(number) if (Argument::LEAST..=Argument::MOST).contains(&number) => Ok(Value::Number(number)),
+        Ok(number) if (Argument::LEAST..=Argument::MOST).contains(&number) => Ok(CatalogueValue::Number(number)),
         _ => Err(format!("{} must be {}", argument.name, argument.accepts())),
     }
 }

@@ -18,7 +18,6 @@ pub enum WhenFull {
 /// Pages to read. Pages that are cached already are skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The file.
     pub file: FileId,
     /// First page.
     pub first: Page,

@@ -10,9 +10,7 @@ pub struct Cache {
     pub file_pages: u64,
     /// The disk's settings.
     pub limits: Limits,
-    /// The memory.
     pub memory: Memory,
-    /// The queue.
     pub queue: Queue,
     /// The time.
     pub now_ns: u64,

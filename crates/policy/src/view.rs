@@ -67,7 +67,6 @@ pub struct Limits {
 /// The memory of the page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// Free pages.
     pub free_pages: u64,
     /// Pages on the inactive list, which were used at most once.
     pub inactive_pages: u64,

@@ -38,7 +38,6 @@ use std::time::{Duration, Instant};
 pub enum Ended {
     /// It exited with this status.
     Exited(i32),
-    /// This signal ended it.
     Signaled(i32),
 }
 

@@ -15,7 +15,6 @@ pub struct Signals {
 /// A signal that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrived {
-    /// Its number.
     pub number: i32,
     /// Whether the terminal sent it to the whole foreground process group.
     pub from_terminal: bool,

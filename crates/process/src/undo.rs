@@ -68,7 +68,6 @@ pub enum Action {
     Unmount {
         /// The mount point.
         target: PathBuf,
-        /// Which mount.
         mount: MountIdentity,
     },
     /// `device` was attached to the file `backing`. It is detached only while it is attached to that file.
@@ -81,20 +80,15 @@ pub enum Action {
         sequence_of_disk: Option<u64>,
     },
     /// One of our processes runs, and is to be ended (SIGTERM, then SIGKILL).
-    EndProcess {
-        /// The process.
-        process: ProcessId,
-    },
+    EndProcess { process: ProcessId },
     /// A file or an empty directory that we made is to be removed.
     Remove {
-        /// Its path.
         path: PathBuf,
         /// Its identity. `None` until it is made.
         file: Option<FileIdentity>,
     },
     /// A directory that we made is to be removed with its content.
     RemoveTree {
-        /// Its path.
         path: PathBuf,
         /// Its identity. `None` until it is made.
         directory: Option<FileIdentity>,

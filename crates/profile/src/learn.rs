@@ -38,5 +38,5 @@ pub use observation::{
     Access, AccessKind, Counters, ExecSeen, FileSeen, LookupSeen, Observation, ThreadChange, ThreadSeen,
 };
 pub use profile::{LeftOut, to_profile};
-pub use resolve::{Place, Resolver, places};
+pub use resolve::{FilePlace, Resolver, places};
 pub use run::{Host, Run};

@@ -12,6 +12,8 @@
 //! This crate must never open, stat or read a file that a profile names (the prefetcher does, under its rules). It must never
 //! panic or allocate without bound on any input, or hide that events were lost.
 
+#![warn(missing_docs)]
+
 mod cbor;
 mod check;
 mod decode;

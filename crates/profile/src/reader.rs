@@ -20,7 +20,7 @@ const MAX_KEY_BYTES: usize = 64;
 
 /// A step towards an entry: `files`, then `[3]`, then `extents`.
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum ReaderStep {
     Name(&'static str),
     Index(usize),
 }
@@ -31,7 +31,7 @@ pub struct Fault {
     at: usize,
     reason: String,
     /// The innermost step first.
-    steps: Vec<Step>,
+    steps: Vec<ReaderStep>,
 }
 
 pub type Result<T> = std::result::Result<T, Box<Fault>>;
@@ -41,9 +41,9 @@ impl From<Box<Fault>> for DecodeError {
         let mut place = String::new();
         for step in fault.steps.iter().rev() {
             let written = match step {
-                Step::Name(name) if place.is_empty() => write!(place, "{name}"),
-                Step::Name(name) => write!(place, ".{name}"),
-                Step::Index(index) => write!(place, "[{index}]"),
+                ReaderStep::Name(name) if place.is_empty() => write!(place, "{name}"),
+                ReaderStep::Name(name) => write!(place, ".{name}"),
+                ReaderStep::Index(index) => write!(place, "[{index}]"),
             };
             written.expect("a string takes every character");
         }
@@ -55,7 +55,7 @@ impl From<Box<Fault>> for DecodeError {
 }
 
 /// Adds a step to the position of an error.
-fn within<T>(result: Result<T>, step: Step) -> Result<T> {
+fn within<T>(result: Result<T>, step: ReaderStep) -> Result<T> {
     result.map_err(|mut fault| {
         fault.steps.push(step);
         fault
@@ -86,7 +86,7 @@ impl<'a> Reader<'a> {
 
     /// Reads an entry with a name, which is added to the position of errors.
     pub fn named<T>(&mut self, name: &'static str, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        within(read(self), Step::Name(name))
+        within(read(self), ReaderStep::Name(name))
     }
 
     // Inlined, with its errors elsewhere: four fifths of a profile are numbers.
@@ -218,7 +218,7 @@ impl<'a> Reader<'a> {
         }
         let mut items = Vec::with_capacity(count as usize);
         for index in 0..count as usize {
-            items.push(within(read(self), Step::Index(index))?);
+            items.push(within(read(self), ReaderStep::Index(index))?);
         }
         Ok(items)
     }

@@ -39,7 +39,7 @@ pub fn advise(buffer: &Bound<'_, PyAny>, behaviour: &str, pages: i64, stride: Op
     let (address, length_bytes) = (memory.buf_ptr() as usize, memory.len_bytes());
     let advised = py.detach(|| advise_raw(address, length_bytes, behaviour, pages));
     let advised = advised.map_err(|error| os_error(py, &error, None))?;
-    Ok(PyAdvised { length_bytes, state: Exclusive::new(State::Open(advised, memory)) })
+    Ok(PyAdvised { length_bytes, state: Exclusive::new(AdviseState::Open(advised, memory)) })
 }
 
 fn behaviour_of(name: &str, stride: Option<i64>) -> PyResult<Behaviour> {
@@ -63,10 +63,10 @@ fn behaviour_of(name: &str, stride: Option<i64>) -> PyResult<Behaviour> {
 #[pyclass(frozen, weakref, name = "Advised", module = "ahead")]
 pub struct PyAdvised {
     length_bytes: usize,
-    state: Exclusive<State>,
+    state: Exclusive<AdviseState>,
 }
 
-enum State {
+enum AdviseState {
     /// The read-ahead ends before the memory is released: fields are dropped in their order.
     Open(Advised, PyUntypedBuffer),
     Closed(Counters),
@@ -82,8 +82,8 @@ impl PyAdvised {
             return Err(PyValueError::new_err(message));
         }
         match &*self.state.enter(py)? {
-            State::Open(advised, _) => advised.progress(offset),
-            State::Closed(_) => return Err(PyValueError::new_err("the advice has ended")),
+            AdviseState::Open(advised, _) => advised.progress(offset),
+            AdviseState::Closed(_) => return Err(PyValueError::new_err("the advice has ended")),
         }
         Ok(())
     }
@@ -102,7 +102,7 @@ impl PyAdvised {
     /// Whether the read-ahead has ended.
     #[getter]
     fn closed(&self, py: Python<'_>) -> PyResult<bool> {
-        Ok(matches!(*self.state.enter(py)?, State::Closed(_)))
+        Ok(matches!(*self.state.enter(py)?, AdviseState::Closed(_)))
     }
 
     fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
@@ -119,7 +119,7 @@ impl PyAdvised {
         // SAFETY: the collector traverses with the GIL; the token is only used to look at a pointer, and no count of references changes.
         let py = unsafe { Python::assume_attached() };
         match self.state.try_enter().as_deref() {
-            Some(State::Open(_, memory)) => visit.call(memory.obj(py).map(Bound::as_unbound)),
+            Some(AdviseState::Open(_, memory)) => visit.call(memory.obj(py).map(Bound::as_unbound)),
             _ => Ok(()),
         }
     }
@@ -131,11 +131,11 @@ impl PyAdvised {
     }
 }
 
-impl State {
+impl AdviseState {
     /// Ends the read-ahead, and then releases the memory.
     fn end(&mut self, py: Python<'_>) {
         let counters = self.counters();
-        if let State::Open(advised, memory) = std::mem::replace(self, State::Closed(counters)) {
+        if let AdviseState::Open(advised, memory) = std::mem::replace(self, AdviseState::Closed(counters)) {
             py.detach(|| drop(advised));
             memory.release(py);
         }
@@ -143,8 +143,8 @@ impl State {
 
     fn counters(&self) -> Counters {
         match self {
-            State::Open(advised, _) => advised.counters(),
-            State::Closed(counters) => *counters,
+            AdviseState::Open(advised, _) => advised.counters(),
+            AdviseState::Closed(counters) => *counters,
         }
     }
 }

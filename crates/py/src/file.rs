@@ -22,7 +22,7 @@ const FIRST_REFILL_BYTES: usize = 8 << 10;
 const LARGEST_REFILL_BYTES: usize = 128 << 10;
 
 /// Where the bytes come from.
-enum Source {
+enum FileSource {
     /// A regular file or a block device, read at offsets, with read-ahead.
     Offsets(Reader),
     /// A FIFO, terminal, socket or character device, read in order.
@@ -31,7 +31,7 @@ enum Source {
 
 /// An open file.
 pub struct OpenFile {
-    source: Source,
+    source: FileSource,
     /// Offset of the next byte that the program gets.
     position: u64,
     buffer: Vec<u8>,
@@ -54,9 +54,9 @@ impl OpenFile {
             return Err(rustix::io::Errno::ISDIR.into());
         }
         let source = if kind.is_file() || kind.is_block_device() {
-            Source::Offsets(Reader::with_options(file, options)?)
+            FileSource::Offsets(Reader::with_options(file, options)?)
         } else {
-            Source::Order(file)
+            FileSource::Order(file)
         };
         let buffer = Vec::new();
         Ok(OpenFile {
@@ -73,22 +73,22 @@ impl OpenFile {
     /// Counters of the read-ahead; zero for a source without.
     pub fn counters(&self) -> Counters {
         match &self.source {
-            Source::Offsets(reader) => reader.counters(),
-            Source::Order(_) => Counters::default(),
+            FileSource::Offsets(reader) => reader.counters(),
+            FileSource::Order(_) => Counters::default(),
         }
     }
 
     /// The file of the operating system.
     pub fn file(&self) -> &File {
         match &self.source {
-            Source::Offsets(reader) => reader.file(),
-            Source::Order(file) => file,
+            FileSource::Offsets(reader) => reader.file(),
+            FileSource::Order(file) => file,
         }
     }
 
     /// Whether the source has offsets.
     pub fn is_seekable(&self) -> bool {
-        matches!(self.source, Source::Offsets(_))
+        matches!(self.source, FileSource::Offsets(_))
     }
 
     /// Whether it is a terminal.
@@ -133,8 +133,8 @@ impl OpenFile {
     /// Length of the file now, bytes. `None`: the source has none.
     pub fn length(&mut self) -> io::Result<Option<u64>> {
         match &mut self.source {
-            Source::Offsets(reader) => reader.seek(SeekFrom::End(0)).map(Some),
-            Source::Order(_) => Ok(None),
+            FileSource::Offsets(reader) => reader.seek(SeekFrom::End(0)).map(Some),
+            FileSource::Order(_) => Ok(None),
         }
     }
 
@@ -159,12 +159,12 @@ impl OpenFile {
             return Err(error);
         }
         let bytes = match &mut self.source {
-            Source::Offsets(reader) => {
+            FileSource::Offsets(reader) => {
                 let bytes = reader.read_at(out, self.position)?;
                 self.end = Some(self.position + bytes as u64).filter(|_| bytes < out.len());
                 bytes
             }
-            Source::Order(file) => file.read(out)?,
+            FileSource::Order(file) => file.read(out)?,
         };
         Ok(bytes)
     }

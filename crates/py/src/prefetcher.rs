@@ -32,17 +32,17 @@ use std::time::Duration;
 /// place of its item. The reading stops at close(), at the end of a with block, and when the object is deleted.
 #[pyclass(frozen, weakref, module = "ahead")]
 pub struct Prefetcher {
-    arguments: Arguments,
+    arguments: PrefetcherArguments,
     shared: Arc<Shared>,
     /// Whether the items can be iterated only once, as a generator.
     is_one_shot: bool,
     /// Items that were delivered, or skipped by unpickling.
     delivered: AtomicU64,
-    state: Exclusive<State>,
+    state: Exclusive<PrefetcherState>,
 }
 
 /// What was passed, for pickle.
-struct Arguments {
+struct PrefetcherArguments {
     items: Py<PyAny>,
     window: Option<Py<PyAny>>,
     items_ahead: Option<i64>,
@@ -52,7 +52,7 @@ struct Arguments {
     resolve: Option<Py<PyAny>>,
 }
 
-enum State {
+enum PrefetcherState {
     /// Nothing is taken from the iterable yet.
     New(PrefetcherOptions),
     /// Reading ahead.
@@ -95,7 +95,7 @@ impl Prefetcher {
         let iterator = items.try_iter()?.into_any();
         let is_one_shot = iterator.is(items);
         let owned = |argument: &Bound<'_, PyAny>| argument.clone().unbind();
-        let arguments = Arguments {
+        let arguments = PrefetcherArguments {
             items: owned(items),
             window: window.map(owned),
             items_ahead,
@@ -105,7 +105,7 @@ impl Prefetcher {
             resolve: resolve.map(owned),
         };
         let shared = Shared::new(iterator.unbind(), resolve.map(owned));
-        let state = Exclusive::new(State::New(options));
+        let state = Exclusive::new(PrefetcherState::New(options));
         Ok(Prefetcher { arguments, shared, is_one_shot, delivered: AtomicU64::new(0), state })
     }
 
@@ -115,13 +115,13 @@ impl Prefetcher {
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         let mut state = self.state.enter(py)?;
-        if let State::New(options) = &*state {
+        if let PrefetcherState::New(options) = &*state {
             let elements = Elements { shared: self.shared.clone() };
             let item_of = |entry: &Entry| entry.item.take();
             let prefetcher = ahead_read::prefetcher::Prefetcher::of_keys(elements, item_of, options.clone());
-            *state = State::Running(Box::new(Running { prefetcher, kept: None }));
+            *state = PrefetcherState::Running(Box::new(Running { prefetcher, kept: None }));
         }
-        let State::Running(running) = &mut *state else {
+        let PrefetcherState::Running(running) = &mut *state else {
             return Err(PyValueError::new_err("the Prefetcher is closed"));
         };
         if running.kept.is_none() && running.prefetcher.would_wait() {
@@ -181,7 +181,7 @@ impl Prefetcher {
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
         let py = slf.py();
         let this = slf.get();
-        let is_new = matches!(*this.state.enter(py)?, State::New(_));
+        let is_new = matches!(*this.state.enter(py)?, PrefetcherState::New(_));
         if this.is_one_shot && !is_new {
             let message = "cannot pickle a Prefetcher over an iterator that it has begun: give it a list";
             return Err(PyTypeError::new_err(message));
@@ -212,14 +212,14 @@ impl Prefetcher {
 
     /// One that is in use just now counts as referenced from outside.
     fn __traverse__(&self, visit: pyo3::PyVisit<'_>) -> Result<(), pyo3::PyTraverseError> {
-        let Arguments { items, window, budget, resolve, .. } = &self.arguments;
+        let PrefetcherArguments { items, window, budget, resolve, .. } = &self.arguments;
         visit.call(items)?;
         for argument in [window, budget, resolve] {
             visit.call(argument)?;
         }
         self.shared.traverse(&visit)?;
         match self.state.try_enter().as_deref() {
-            Some(State::Running(running)) => {
+            Some(PrefetcherState::Running(running)) => {
                 running.prefetcher.pulled().chain(&running.kept).try_for_each(|entry| entry.traverse(&visit))
             }
             _ => Ok(()),
@@ -233,18 +233,18 @@ impl Prefetcher {
     }
 }
 
-impl State {
+impl PrefetcherState {
     /// Closes it, and returns what it was.
-    fn end(&mut self) -> State {
+    fn end(&mut self) -> PrefetcherState {
         let counters = self.counters();
-        std::mem::replace(self, State::Closed(counters))
+        std::mem::replace(self, PrefetcherState::Closed(counters))
     }
 
     fn counters(&self) -> Counters {
         match self {
-            State::New(_) => Counters::default(),
-            State::Running(running) => running.prefetcher.counters(),
-            State::Closed(counters) => *counters,
+            PrefetcherState::New(_) => Counters::default(),
+            PrefetcherState::Running(running) => running.prefetcher.counters(),
+            PrefetcherState::Closed(counters) => *counters,
         }
     }
 }

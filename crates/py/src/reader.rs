@@ -59,7 +59,7 @@ pub fn open(
     let named = |error: io::Error| os_error(py, &error, Some(&name));
     let file = uninterrupted(py, || open_file(&path))?.map_err(named)?;
     let file = py.detach(|| OpenFile::new(file, options)).map_err(named)?;
-    let state = State { file: Some(file), last_counters: Counters::default() };
+    let state = ReaderState { file: Some(file), last_counters: Counters::default() };
     Ok(Reader { state: Exclusive::new(state), name, is_closed: AtomicBool::new(false) })
 }
 
@@ -80,21 +80,21 @@ fn open_file(path: &Path) -> io::Result<File> {
 /// Several threads may use it; each call is made as a whole. After os.fork() parent and child each have a position.
 #[pyclass(frozen, weakref, module = "ahead")]
 pub struct Reader {
-    state: Exclusive<State>,
+    state: Exclusive<ReaderState>,
     /// What was passed to `open`.
     name: Py<PyAny>,
     /// Known without waiting for a read of another thread.
     is_closed: AtomicBool,
 }
 
-struct State {
+struct ReaderState {
     /// `None`: closed.
     file: Option<OpenFile>,
     /// Counters at the time of closing.
     last_counters: Counters,
 }
 
-impl Guard<'_, State> {
+impl Guard<'_, ReaderState> {
     fn file(&mut self) -> PyResult<&mut OpenFile> {
         self.file.as_mut().ok_or_else(closed)
     }

@@ -14,6 +14,8 @@
 //! This crate must never read a byte for the program that the program would not have got, let it wait for a request, keep a thread or a ring for
 //! files that are cached, or touch a lock of the parent in a child made by fork.
 
+#![warn(missing_docs)]
+
 pub mod advise;
 pub mod prefetcher;
 pub mod stream;

@@ -14,7 +14,7 @@ use std::path::Path;
 
 /// Whether a recorded file is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum FileState {
     /// Same size and modification time.
     Current,
     /// Other size, modification time or kind: stale.
@@ -27,20 +27,20 @@ pub enum State {
     Deleted,
 }
 
-impl State {
+impl FileState {
     /// Whether a run skips the file because it has changed.
     pub fn is_stale(self) -> bool {
-        matches!(self, State::Changed | State::Missing)
+        matches!(self, FileState::Changed | FileState::Missing)
     }
 
     /// The name for people and for JSON.
     pub fn name(self) -> &'static str {
         match self {
-            State::Current => "current",
-            State::Changed => "changed",
-            State::Missing => "missing",
-            State::Unknown => "unknown",
-            State::Deleted => "deleted",
+            FileState::Current => "current",
+            FileState::Changed => "changed",
+            FileState::Missing => "missing",
+            FileState::Unknown => "unknown",
+            FileState::Deleted => "deleted",
         }
     }
 }
@@ -48,10 +48,9 @@ impl State {
 /// A profile and the states of its files.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown<'a> {
-    /// The profile.
     pub profile: &'a Profile,
     /// One state for each of its files.
-    pub states: &'a [State],
+    pub states: &'a [FileState],
 }
 
 /// Maximum number of strips in the page map.
@@ -100,7 +99,7 @@ impl Shown<'_> {
         }
         let stale = self.stale_files();
         if stale > 0 {
-            let missing = self.states.iter().filter(|state| **state == State::Missing).count();
+            let missing = self.states.iter().filter(|state| **state == FileState::Missing).count();
             let of = number::count(self.profile.files.len() as u64, "file", "files");
             let verb = if stale == 1 { "is" } else { "are" };
             warnings.push(format!(
@@ -167,7 +166,7 @@ impl Shown<'_> {
         }
         columns.push(("file", Kind::Path));
         // Shown only if needed, to leave more room for the paths.
-        if order.iter().any(|index| self.states[*index] != State::Current) {
+        if order.iter().any(|index| self.states[*index] != FileState::Current) {
             columns.push(("state", Kind::Text));
         }
         let mut table = Table::new(columns);
@@ -180,7 +179,7 @@ impl Shown<'_> {
                 row.push(most_runs(file).to_string());
             }
             row.push(printable(&file.path));
-            row.push(if state == State::Current { String::new() } else { state.name().to_owned() });
+            row.push(if state == FileState::Current { String::new() } else { state.name().to_owned() });
             table.row(row);
         }
         table

@@ -13,7 +13,6 @@ const SECTOR_BYTES: u64 = 512;
 pub struct Reads {
     /// Requests, after merging.
     pub requests: u64,
-    /// Bytes.
     pub bytes: u64,
 }
 

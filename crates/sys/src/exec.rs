@@ -23,16 +23,13 @@ use std::os::unix::process::CommandExt;
 /// A variable of the child's environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variable {
-    /// Its name.
     pub name: OsString,
-    /// Its value.
     pub value: Value,
 }
 
 /// The value of a variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// This text.
     Text(OsString),
     /// The child's own process number, which is known only after the fork (`LISTEN_PID` of sd_listen_fds(3)).
     OwnPid,
@@ -45,7 +42,6 @@ pub struct Identity {
     pub uid: u32,
     /// Primary group id.
     pub gid: u32,
-    /// All groups.
     pub groups: Vec<u32>,
 }
 
@@ -56,7 +52,6 @@ pub struct Setup {
     pub candidates: Vec<CString>,
     /// The program's arguments, its name included.
     pub arguments: Vec<CString>,
-    /// Its environment.
     pub environment: Vec<Variable>,
     /// The user that the child becomes. With a user, the child also loses every descriptor but the standard streams.
     pub identity: Option<Identity>,

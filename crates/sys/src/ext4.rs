@@ -34,7 +34,6 @@ pub struct Exchange {
     pub original_start: u64,
     /// First block in the donor; in a page, it lies where the first block of the original lies.
     pub donor_start: u64,
-    /// Number of blocks.
     pub blocks: u64,
 }
 

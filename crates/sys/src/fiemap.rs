@@ -61,7 +61,7 @@ struct RawExtent {
 
 /// `struct fiemap` of linux/fiemap.h, with room for the extents.
 #[repr(C)]
-struct Request {
+struct FiemapRequest {
     start: u64,
     length: u64,
     flags: u32,
@@ -72,7 +72,7 @@ struct Request {
 }
 
 const _: () = assert!(std::mem::size_of::<RawExtent>() == 56);
-const _: () = assert!(std::mem::offset_of!(Request, extents) == 32);
+const _: () = assert!(std::mem::offset_of!(FiemapRequest, extents) == 32);
 
 /// The extents of a range of an open file, in file order. Holes have none. The first and the last extent may extend beyond
 /// the range.
@@ -83,7 +83,7 @@ pub fn extents(fd: impl AsFd, offset_bytes: u64, length_bytes: u64) -> Result<Ve
     let end = offset_bytes.saturating_add(length_bytes);
     let mut at = offset_bytes;
     while at < end && found.len() < MAX_EXTENTS {
-        let mut request = Request {
+        let mut request = FiemapRequest {
             start: at,
             length: end - at,
             flags: 0,

@@ -10,7 +10,6 @@ use std::time::UNIX_EPOCH;
 pub struct FileIdentity {
     /// Device number, as stat(2) encodes it.
     pub device: u64,
-    /// Inode number.
     pub inode: u64,
     /// Time of birth, nanoseconds since 1970; `None` if the file system does not report it.
     pub born_ns: Option<u64>,

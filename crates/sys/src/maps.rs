@@ -13,7 +13,6 @@ const MAPS: &str = "/proc/self/maps";
 /// One mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Area {
-    /// Its addresses.
     pub addresses: Range<usize>,
     /// Changes reach the file, and other processes (`MAP_SHARED`).
     pub is_shared: bool,

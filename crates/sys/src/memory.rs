@@ -32,7 +32,7 @@ fn least_room(groups: Vec<(Version, PathBuf)>) -> u64 {
 }
 
 /// The files and lines of one version of control groups.
-struct Files {
+struct MemoryFiles {
     /// Above any of these the kernel throttles the group or reclaims its memory.
     limits: &'static [&'static str],
     usage: &'static str,
@@ -43,7 +43,7 @@ struct Files {
 }
 
 /// The lines with `total_` include the child groups.
-const V1: Files = Files {
+const V1: MemoryFiles = MemoryFiles {
     limits: &["memory.limit_in_bytes"],
     usage: "memory.usage_in_bytes",
     reclaimable: ["total_active_file", "total_inactive_file"],
@@ -51,7 +51,7 @@ const V1: Files = Files {
 };
 
 /// Above `memory.high` the kernel throttles the group's processes until memory is reclaimed.
-const V2: Files = Files {
+const V2: MemoryFiles = MemoryFiles {
     limits: &["memory.max", "memory.high"],
     usage: "memory.current",
     reclaimable: ["active_file", "inactive_file"],

@@ -35,9 +35,7 @@ pub struct Handle {
 pub struct Identity {
     /// The device number from stat, `(major << 32) | minor`.
     pub device: u64,
-    /// Inode number.
     pub inode: u64,
-    /// Size, bytes.
     pub size_bytes: u64,
     /// Modification time, nanoseconds since 1970 (negative before).
     pub mtime_ns: i64,
@@ -50,7 +48,6 @@ pub struct Identity {
 pub enum EntryKind {
     /// A regular file.
     File,
-    /// A directory.
     Directory,
     /// The file system does not store kinds.
     Unknown,

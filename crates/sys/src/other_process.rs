@@ -123,7 +123,6 @@ pub struct Descriptor {
     pub pid: u32,
     /// The thread in whose table it is.
     pub tid: u32,
-    /// Its number.
     pub number: u32,
 }
 
@@ -213,7 +212,6 @@ pub fn mapping_path(pid: u32, addresses: &Range<u64>) -> Option<PathBuf> {
 pub struct DescriptorFacts {
     /// Whether it was opened for reading only.
     pub is_read_only: bool,
-    /// The number of its mount.
     pub mount_id: u32,
 }
 

@@ -8,7 +8,6 @@ use std::io::ErrorKind;
 /// A process. The start time protects against reuse of its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessId {
-    /// Process id.
     pub pid: u32,
     /// Start time in clock ticks since boot (field 22 of `/proc/PID/stat`).
     pub start_ticks: u64,
@@ -24,13 +23,13 @@ impl ProcessId {
     /// The running process with this number, if any.
     pub fn of(pid: u32) -> Result<Option<Self>> {
         // A zombie holds no resources any more.
-        Ok(Stat::of(pid)?.filter(|stat| !stat.is_zombie).map(|stat| stat.process))
+        Ok(ProcessStat::of(pid)?.filter(|stat| !stat.is_zombie).map(|stat| stat.process))
     }
 
     /// As [`ProcessId::of`], with the kind of the process.
     pub fn with_kind(pid: u32) -> Result<Option<(Self, Kind)>> {
-        let kind = |stat: &Stat| if stat.is_kernel_thread { Kind::KernelThread } else { Kind::Program };
-        Ok(Stat::of(pid)?.filter(|stat| !stat.is_zombie).map(|stat| (stat.process, kind(&stat))))
+        let kind = |stat: &ProcessStat| if stat.is_kernel_thread { Kind::KernelThread } else { Kind::Program };
+        Ok(ProcessStat::of(pid)?.filter(|stat| !stat.is_zombie).map(|stat| (stat.process, kind(&stat))))
     }
 
     /// Whether the process still runs.
@@ -41,14 +40,14 @@ impl ProcessId {
     /// Whether the process still executes its own code. A killed process does not, but for a while it keeps its open files. Its
     /// locks may be free before the process is gone.
     pub fn is_executing(self) -> bool {
-        let is_executing = |stat: Stat| stat.process == self && !stat.is_zombie && !stat.is_ending;
-        Stat::of(self.pid).is_ok_and(|stat| stat.is_some_and(is_executing))
+        let is_executing = |stat: ProcessStat| stat.process == self && !stat.is_zombie && !stat.is_ending;
+        ProcessStat::of(self.pid).is_ok_and(|stat| stat.is_some_and(is_executing))
     }
 
     /// Whether the number still belongs to this process. It does for a zombie: its main thread has ended, but other threads may
     /// still run and keep its resources.
     pub fn keeps_its_number(self) -> Result<bool> {
-        Ok(Stat::of(self.pid)?.is_some_and(|stat| stat.process == self))
+        Ok(ProcessStat::of(self.pid)?.is_some_and(|stat| stat.process == self))
     }
 }
 
@@ -71,16 +70,16 @@ pub enum Kind {
 }
 
 /// The first thread of a process, from `/proc/PID/stat`.
-struct Stat {
+struct ProcessStat {
     process: ProcessId,
     is_zombie: bool,
     is_ending: bool,
     is_kernel_thread: bool,
 }
 
-impl Stat {
+impl ProcessStat {
     /// `None`: no process has this number.
-    fn of(pid: u32) -> Result<Option<Stat>> {
+    fn of(pid: u32) -> Result<Option<ProcessStat>> {
         let path = format!("/proc/{pid}/stat");
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
@@ -101,7 +100,7 @@ impl Stat {
         let process = ProcessId { pid, start_ticks };
         let has = |flag| flags & flag != 0;
         let is_zombie = matches!(state, "Z" | "X");
-        Ok(Some(Stat { process, is_zombie, is_ending: has(PF_EXITING), is_kernel_thread: has(PF_KTHREAD) }))
+        Ok(Some(ProcessStat { process, is_zombie, is_ending: has(PF_EXITING), is_kernel_thread: has(PF_KTHREAD) }))
     }
 }
 

@@ -19,7 +19,6 @@ use std::cell::{Cell, UnsafeCell};
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Slots of one word.
 const WORD_SLOTS: usize = 64;
 
 /// Slots of one size.

@@ -58,7 +58,7 @@ pub(crate) trait Steps {
 impl Steps for () {}
 
 /// The place of a walk.
-struct Place {
+struct RootedPlace {
     /// The directories above the next file, the lowest one first: `..` returns to a descriptor.
     above: Vec<OwnedFd>,
     /// The path of the last one.
@@ -72,7 +72,7 @@ pub(crate) fn walk(root: BorrowedFd<'_>, path: &Path, steps: &mut impl Steps) ->
     if !path.is_absolute() {
         return Err(failed(path, io::Error::other("not an absolute path")));
     }
-    let mut place = Place::first(root)?;
+    let mut place = RootedPlace::first(root)?;
     see(steps, place.directory(), &place.path)?;
     let (mut left, mut links) = (names(path), 0);
     while let Some(name) = left.pop() {
@@ -103,18 +103,18 @@ pub(crate) fn walk(root: BorrowedFd<'_>, path: &Path, steps: &mut impl Steps) ->
         let target = readlinkat(&file, "", Vec::new()).map_err(|e| failed(&at, e))?;
         let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
         if target.is_absolute() {
-            place = Place::first(root)?;
+            place = RootedPlace::first(root)?;
         }
         left.extend(names(&target));
     }
     Ok(place.above.pop().expect("the first directory stays"))
 }
 
-impl Place {
-    fn first(root: BorrowedFd<'_>) -> Result<Place> {
+impl RootedPlace {
+    fn first(root: BorrowedFd<'_>) -> Result<RootedPlace> {
         let path = PathBuf::from("/");
         let first = open(root, OsStr::new(".")).map_err(|e| failed(&path, e))?;
-        Ok(Place { above: vec![first], path, is_descriptor: false })
+        Ok(RootedPlace { above: vec![first], path, is_descriptor: false })
     }
 
     fn directory(&self) -> BorrowedFd<'_> {
@@ -139,9 +139,9 @@ impl Place {
     }
 
     /// Follows a link of procfs: its text is not a path.
-    fn at_descriptor(&self, name: &OsStr, path: PathBuf) -> Result<Place> {
+    fn at_descriptor(&self, name: &OsStr, path: PathBuf) -> Result<RootedPlace> {
         let opened = openat(self.directory(), name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
-        Ok(Place { above: vec![opened.map_err(|e| failed(&path, e))?], path, is_descriptor: true })
+        Ok(RootedPlace { above: vec![opened.map_err(|e| failed(&path, e))?], path, is_descriptor: true })
     }
 }
 

@@ -7,7 +7,6 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// A set of signal numbers.
 #[derive(Clone, Copy)]
 pub struct SignalSet(libc::sigset_t);
 

@@ -152,7 +152,6 @@ pub struct OpenFile {
     pub path: Option<Vec<u8>>,
     /// Address of the kernel's `struct file`; 0: several.
     pub open: u64,
-    /// Number of the inode.
     pub inode_number: u64,
     /// Device of the file system.
     pub device: DeviceNumber,
@@ -205,7 +204,6 @@ pub struct Totals {
     /// Pages that were read ahead and neither used nor evicted so far, since the counters were started: the memory footprint of read-ahead
     /// (Wu); `None`: not counted.
     pub unread_pages: Option<u64>,
-    /// Events that were lost.
     pub lost_events: u64,
 }
 

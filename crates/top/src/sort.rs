@@ -11,7 +11,6 @@ pub enum SortKey {
     Pid,
     /// Name of the process.
     Comm,
-    /// Pattern.
     Pattern,
     /// Largest window.
     Window,

@@ -60,7 +60,7 @@ struct Create {
     #[arg(long, value_enum, default_value_t = FilesystemChoice::Ext4)]
     fs: FilesystemChoice,
     #[command(flatten)]
-    options: Options,
+    options: DiskOptions,
 }
 
 /// Attach an image and mount its file system
@@ -72,11 +72,11 @@ struct Attach {
     #[arg(long)]
     read_only: bool,
     #[command(flatten)]
-    options: Options,
+    options: DiskOptions,
 }
 
 #[derive(Debug, Args)]
-struct Options {
+struct DiskOptions {
     /// Model of the disk: hdd, ssd, nvme, emmc, cloud, wu, fireball, fireball-pio, ibm-s12, roudier-0, roudier-4, roudier-8,
     /// or a TOML file
     #[arg(long)]
@@ -218,7 +218,7 @@ pub(crate) fn launcher() -> Launcher {
     Launcher::this_program(&["disk"])
 }
 
-impl Options {
+impl DiskOptions {
     fn attach(&self, image: PathBuf, read_only: bool) -> anyhow::Result<ahead_disk_server::Attach> {
         Ok(ahead_disk_server::Attach {
             image,

@@ -32,11 +32,11 @@ use std::process::ExitCode;
 #[derive(Debug, Args)]
 pub struct Sim {
     #[command(subcommand)]
-    command: Command,
+    command: SimCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum SimCommand {
     Run(Run),
     Sweep(sweep::Sweep),
     Replay(replay::Replay),
@@ -79,12 +79,12 @@ struct Policies {
 impl Sim {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
-            Command::Run(command) => command.run(),
-            Command::Sweep(command) => command.run(),
-            Command::Replay(command) => command.run(),
-            Command::Policies(command) => command.run(),
-            Command::Trace(command) => command.run(),
-            Command::Conform(command) => command.run(),
+            SimCommand::Run(command) => command.run(),
+            SimCommand::Sweep(command) => command.run(),
+            SimCommand::Replay(command) => command.run(),
+            SimCommand::Policies(command) => command.run(),
+            SimCommand::Trace(command) => command.run(),
+            SimCommand::Conform(command) => command.run(),
         }
     }
 }

@@ -26,7 +26,6 @@ use std::process::Child;
 /// A daemon that serves a disk that is not complete yet. Drop undoes everything.
 #[derive(Debug)]
 pub(crate) struct StartedDaemon {
-    /// The daemon.
     pub process: ProcessId,
     child: Child,
     /// `None` after the commit.

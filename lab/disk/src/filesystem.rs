@@ -15,9 +15,7 @@ pub enum Filesystem {
     Ext3,
     /// ext4.
     Ext4,
-    /// XFS.
     Xfs,
-    /// btrfs.
     Btrfs,
 }
 

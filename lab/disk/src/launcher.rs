@@ -10,7 +10,6 @@ use std::process::{Child, Command, Stdio};
 /// Starts this program again, as daemon or helper.
 #[derive(Clone, Debug)]
 pub struct Launcher {
-    /// The program.
     pub program: PathBuf,
     /// The arguments before `serve`, `detach NAME` or `finish-after PID START`.
     pub arguments: Vec<OsString>,

@@ -38,7 +38,6 @@ const MAX_SIZE_BYTES: u64 = 1 << 46;
 /// A disk to attach.
 #[derive(Clone, Debug)]
 pub struct Attach {
-    /// The image.
     pub image: PathBuf,
     /// The disk's name; `None`: from the image.
     pub name: Option<String>,

@@ -47,7 +47,7 @@ pub(crate) const ABANDON: &str = "abandon";
 
 /// The events of the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Event {
+enum ServerEvent {
     /// The disk is complete.
     Committed,
     /// The starter gave up, and undoes everything.
@@ -95,17 +95,17 @@ pub fn serve(launcher: &Launcher) -> Result<()> {
     watch_signals(signals, events)?;
     for event in happened {
         match event {
-            Event::Committed => {}
-            Event::Ended => {
+            ServerEvent::Committed => {}
+            ServerEvent::Ended => {
                 drop(guards);
                 return Ok(());
             }
-            Event::Abandoned => {
+            ServerEvent::Abandoned => {
                 keep_notes(guards);
                 return Ok(());
             }
-            Event::StarterGone => return end_without_starter(launcher, guards),
-            Event::Signal => launcher.spawn_detach(&setup.name)?,
+            ServerEvent::StarterGone => return end_without_starter(launcher, guards),
+            ServerEvent::Signal => launcher.spawn_detach(&setup.name)?,
         }
     }
     Ok(())
@@ -128,7 +128,7 @@ fn keep_notes(guards: Vec<Guard>) {
 
 /// Makes the directory, mounts the file system there and listens on the control socket. The guards are in the order of undoing, the
 /// latest first.
-fn start(setup: &Setup, image: File, events: Sender<Event>) -> Result<Vec<Guard>> {
+fn start(setup: &Setup, image: File, events: Sender<ServerEvent>) -> Result<Vec<Guard>> {
     let paths = Paths::of(&setup.name);
     let model = setup.model.model()?;
     let image = Image::new(image, setup)?;
@@ -156,7 +156,7 @@ fn start(setup: &Setup, image: File, events: Sender<Event>) -> Result<Vec<Guard>
         if let Err(error) = session.run() {
             tracing::error!("the FUSE session ended: {error}");
         }
-        let _ = ended.send(Event::Ended);
+        let _ = ended.send(ServerEvent::Ended);
     };
     std::thread::Builder::new().name("session".into()).spawn(run).map_err(|e| Error::io("start a thread", e))?;
     guards.insert(0, ahead_process::undo::note(Action::remove(&paths.socket))?);
@@ -199,23 +199,23 @@ fn send(mut starter: &UnixStream, started: &Started) -> Result<()> {
     starter.write_all(line.as_bytes()).map_err(|e| Error::io("write to the starter", e))
 }
 
-fn watch_starter(starter: UnixStream, events: Sender<Event>) -> Result<()> {
+fn watch_starter(starter: UnixStream, events: Sender<ServerEvent>) -> Result<()> {
     let run = move || {
         let event = match read_line(&starter).as_deref().map(str::trim_end) {
-            Ok(COMMIT) => Event::Committed,
-            Ok(ABANDON) => Event::Abandoned,
-            _ => Event::StarterGone,
+            Ok(COMMIT) => ServerEvent::Committed,
+            Ok(ABANDON) => ServerEvent::Abandoned,
+            _ => ServerEvent::StarterGone,
         };
         let _ = events.send(event);
     };
     std::thread::Builder::new().name("starter".into()).spawn(run).map(drop).map_err(|e| Error::io("start a thread", e))
 }
 
-fn watch_signals(signals: Signals, events: Sender<Event>) -> Result<()> {
+fn watch_signals(signals: Signals, events: Sender<ServerEvent>) -> Result<()> {
     let run = move || {
         // The wait fails only with a broken descriptor, which receives no signals.
         while let Ok(arrived) = signals.wait(None) {
-            if arrived.is_some() && events.send(Event::Signal).is_err() {
+            if arrived.is_some() && events.send(ServerEvent::Signal).is_err() {
                 return;
             }
         }

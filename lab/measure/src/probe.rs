@@ -83,7 +83,6 @@ pub struct Answers {
     pub indirect_at: Vec<u64>,
     /// Confidence and method of these offsets.
     pub indirect_by: How,
-    /// The disk.
     #[serde(flatten)]
     pub disk: disk::Found,
 }

@@ -31,9 +31,7 @@ pub struct RealBoots {
     pub commit: String,
     /// The day of the measurement.
     pub date: String,
-    /// The machine.
     pub machine: String,
-    /// Its kernel.
     pub kernel: String,
     /// The systems.
     pub trees: Vec<Tree>,

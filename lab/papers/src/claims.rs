@@ -194,13 +194,13 @@ impl<'a> Evaluation<'a> {
 }
 
 /// One run, and the row that it is for.
-struct Job {
+struct ClaimsJob {
     setup: Setup,
     experiment: Option<Experiment>,
     row: BTreeMap<String, Value>,
 }
 
-impl Job {
+impl ClaimsJob {
     /// The result, with the row: under its name, and as the key of [`value::call`]'s `at`.
     fn labelled(&self, result: Value) -> Value {
         let labels = self.row.iter().flat_map(|(name, row)| [(name.as_str(), row), ("key", row)]);
@@ -224,7 +224,7 @@ impl<'a> Evaluation<'a> {
             if ready.is_empty() {
                 return left.map_or(Ok(()), |run| Err(self.error(place(run), Fault::Pending)));
             }
-            let all: Vec<(&RunText, &Job)> =
+            let all: Vec<(&RunText, &ClaimsJob)> =
                 ready.iter().flat_map(|(_, run, jobs)| jobs.iter().map(move |job| (*run, job))).collect();
             let results = in_parallel(&all, |(_, job)| match job.experiment {
                 None => job.setup.run(),
@@ -248,7 +248,7 @@ impl<'a> Evaluation<'a> {
         let document = self.document;
         for (name, run) in &document.live {
             let jobs = self.jobs(run).map_err(|(at, fault)| self.error(at, fault))?;
-            let result = |job: &Job| {
+            let result = |job: &ClaimsJob| {
                 let result = match (job.experiment, &run.filesystem) {
                     (Some(Experiment::Real(experiment)), _) => experiment(&job.setup, live),
                     (None, Some(filesystem)) => job.setup.run_live(live, filesystem, run.calls),
@@ -272,7 +272,7 @@ impl<'a> Evaluation<'a> {
     }
 
     /// The runs of each row. Errors: a place in the document, and the error there.
-    fn jobs(&self, run: &RunText) -> Result<Vec<Job>, (usize, Fault)> {
+    fn jobs(&self, run: &RunText) -> Result<Vec<ClaimsJob>, (usize, Fault)> {
         let evaluate =
             |formula: &Formula, names: &Names| formula.expression.evaluate(names).map_err(|fault| (formula.at, fault));
         let rows = match &run.each {
@@ -298,7 +298,7 @@ impl<'a> Evaluation<'a> {
             let policy = policy.transpose()?.map_or(String::new(), |(text, _)| text);
             let scenario = runs::scenario(self.claims.files, run.scenario.get_ref(), &all(&run.set)?)
                 .map_err(|error| (place(run), Fault::Wrong(error.to_string())))?;
-            Ok(Job { setup: Setup { scenario, policy, arguments: all(&run.with)? }, experiment, row })
+            Ok(ClaimsJob { setup: Setup { scenario, policy, arguments: all(&run.with)? }, experiment, row })
         };
         rows.into_iter().map(job).collect()
     }

@@ -1,6 +1,5 @@
 //! Pictures as data: axes, series and values. Other modules draw them.
 
-/// An axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
     /// The quantity, with its unit: `read-ahead, pages`.
@@ -21,7 +20,6 @@ pub struct Series {
 /// A bar of parts that add up.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StackedBar {
-    /// The label of the bar.
     pub label: String,
     /// One value for each part, none negative.
     pub values: Vec<f64>,

@@ -58,7 +58,6 @@ pub struct Input {
 /// The outcome of a source.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// The inputs.
     pub inputs: Vec<Input>,
     /// The statements of the source beside the results.
     pub lines: Vec<Line>,
@@ -93,22 +92,20 @@ pub struct Measured<'a> {
 }
 
 /// The run of a source.
-type Run = fn(&Measured) -> Result<Outcome, PaperError>;
+type PaperRun = fn(&Measured) -> Result<Outcome, PaperError>;
 
 /// A source.
 #[derive(Clone, Copy, Debug)]
 pub struct Paper {
     /// The name for `ahead papers`.
     pub name: &'static str,
-    /// Its title.
     pub title: &'static str,
-    /// The authors.
     pub authors: &'static str,
     /// The year of publication.
     pub year: u16,
     /// The content of the source and its run here, in a few sentences.
     pub story: &'static str,
-    run: Run,
+    run: PaperRun,
 }
 
 impl Paper {

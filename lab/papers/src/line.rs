@@ -69,9 +69,7 @@ impl Verdict {
 pub(crate) enum Bound {
     /// The first number, with the second as the tolerance relative to the first.
     Within(f64, f64),
-    /// At least this number.
     AtLeast(f64),
-    /// At most this number.
     AtMost(f64),
     /// From the first number to the second.
     Between(f64, f64),

@@ -4,7 +4,6 @@
 use crate::Paper;
 use crate::claims::Claims;
 
-/// The paper.
 pub(crate) const PAPER: Paper = Paper {
     name: "oconnor-tracy",
     title: "Addressing Large Sequential Read Performance in Linux's Ext2 Filesystem",

@@ -11,9 +11,7 @@ use std::fmt::Write;
 /// A paper and its outcome.
 #[derive(Clone, Debug)]
 pub struct PaperResult {
-    /// The paper.
     pub paper: &'static Paper,
-    /// The outcome.
     pub outcome: Outcome,
 }
 

@@ -20,11 +20,9 @@ pub(crate) struct Touched {
 /// Consecutive touched pages of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
-    /// The number of the file.
     pub file: usize,
     /// The first page.
     pub first: Page,
-    /// The number of pages.
     pub pages: u64,
 }
 

@@ -8,7 +8,7 @@ use crate::mutate::{self, Chance};
 use ahead_model::DeviceDescription;
 use ahead_plan::{LookUp, Path as Planned, inodes};
 use ahead_profile::{Extent, File, Lookup, Metadata, Milestone, MilestoneKind, Precision, Profile, Recording};
-use ahead_report::profile::{Shown, State};
+use ahead_report::profile::{FileState, Shown};
 use ahead_report::table::Screen;
 use std::path::Path;
 
@@ -85,8 +85,8 @@ fn run(bytes: &[u8]) -> bool {
 }
 
 fn show(profile: &Profile) {
-    let states = [State::Current, State::Changed, State::Missing, State::Unknown, State::Deleted];
-    let states: Vec<State> = states.into_iter().cycle().take(profile.files.len()).collect();
+    let states = [FileState::Current, FileState::Changed, FileState::Missing, FileState::Unknown, FileState::Deleted];
+    let states: Vec<FileState> = states.into_iter().cycle().take(profile.files.len()).collect();
     let shown = Shown { profile, states: &states };
     let order: Vec<usize> = (0..profile.files.len()).collect();
     let screen = Screen { width: Some(80), colour: false };

@@ -6,7 +6,7 @@ use ahead_sys::usage;
 use std::fmt;
 use std::time::Instant;
 
-type Work<'a> = Box<dyn FnMut() -> Result<()> + 'a>;
+type ClosureWork<'a> = Box<dyn FnMut() -> Result<()> + 'a>;
 
 /// Ways of doing something, as functions of the calling program. A variant is an index, in the order of [`Closures::add`].
 ///
@@ -14,7 +14,7 @@ type Work<'a> = Box<dyn FnMut() -> Result<()> + 'a>;
 /// not counted).
 #[derive(Default)]
 pub struct Closures<'a> {
-    ways: Vec<(String, Work<'a>, Work<'a>)>,
+    ways: Vec<(String, ClosureWork<'a>, ClosureWork<'a>)>,
 }
 
 impl fmt::Debug for Closures<'_> {

@@ -38,7 +38,7 @@ const PAUSE_SHARE: f64 = 0.1;
 pub struct Brake {
     /// Whether workers must check `state` before they continue.
     held: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<BrakeState>,
     changed: Condvar,
     limit: Limit,
     /// The total that may be prefetched according to the last check of memory, bytes.
@@ -75,7 +75,7 @@ struct Memory {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct BrakeState {
     stopped: Option<(Reason, Instant)>,
     paused: bool,
 }
@@ -115,7 +115,7 @@ impl Brake {
     }
 
     /// The state is always consistent, also after a panic of a thread that held the lock.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, BrakeState> {
         self.state.lock().ignore_poison()
     }
 

@@ -56,13 +56,13 @@ pub struct Follower {
     device_of: Vec<usize>,
     /// The items of each source, in order of their place in it.
     by_place: HashMap<Source, Vec<usize>>,
-    asked: Asked,
-    state: Mutex<State>,
+    asked: FollowerRequest,
+    state: Mutex<FollowerState>,
     moved: Condvar,
 }
 
 #[derive(Debug)]
-struct State {
+struct FollowerState {
     window: Window,
     /// Items to fetch, by device.
     queues: Vec<VecDeque<(usize, Turn)>>,
@@ -94,7 +94,7 @@ impl Follower {
     /// the requested window or the available memory.
     pub fn sizes(shared: &Shared, pieces: &[Piece]) -> Option<Sizes> {
         let Options { threads, budget_bytes, .. } = &shared.options;
-        let asked = Asked::of(&shared.options);
+        let asked = FollowerRequest::of(&shared.options);
         if !FOLLOWS || asked.size == WindowSize::Whole || threads.is_some() {
             return None;
         }
@@ -111,7 +111,8 @@ impl Follower {
         pieces: &[Piece],
         devices_of: impl Fn(Source) -> usize,
     ) -> Option<Follower> {
-        let (asked, available, page) = (Asked::of(&shared.options), available_bytes(shared), machine::page_size());
+        let (asked, available, page) =
+            (FollowerRequest::of(&shared.options), available_bytes(shared), machine::page_size());
         let flow = Flow::new(&shared.profile, pieces, (sizes.start / 4).min(ITEM_BYTES), page);
         if !flow.has_times() {
             return None;
@@ -125,7 +126,7 @@ impl Follower {
         }
         by_place.values_mut().for_each(|items| items.sort_by_key(|index| flow.pieces[*index].range.start));
         let count = flow.items.len();
-        let state = State {
+        let state = FollowerState {
             following: Following { start_bytes: window.size(), ..Following::default() },
             queues: Vec::new(),
             was_fetched: vec![false; count],
@@ -139,7 +140,7 @@ impl Follower {
     }
 
     /// The state is consistent after a panic of a thread that held the lock.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, FollowerState> {
         self.state.lock().ignore_poison()
     }
 
@@ -159,7 +160,7 @@ impl Follower {
         self.pump(&mut state, since_start_us(shared));
     }
 
-    fn pump(&self, state: &mut State, now_us: u64) {
+    fn pump(&self, state: &mut FollowerState, now_us: u64) {
         let due = state.window.due(now_us);
         if due.is_empty() {
             return;
@@ -302,7 +303,7 @@ impl Follower {
         Ok(())
     }
 
-    fn see(&self, state: &mut State, seen: Seen, now_us: u64) {
+    fn see(&self, state: &mut FollowerState, seen: Seen, now_us: u64) {
         let Some(marks) = self.flow.of_file.get(&seen.file) else { return };
         if seen.offset_bytes == 0 {
             return state.window.seen(marks[0], now_us);
@@ -372,20 +373,20 @@ impl Follower {
 
 /// What the user asks for.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct FollowerRequest {
     size: WindowSize,
     low_memory: bool,
 }
 
-impl Asked {
-    fn of(options: &Options) -> Asked {
-        Asked { size: options.window, low_memory: options.low_memory }
+impl FollowerRequest {
+    fn of(options: &Options) -> FollowerRequest {
+        FollowerRequest { size: options.window, low_memory: options.low_memory }
     }
 
     /// The largest profile that is fetched at once in this much available memory, bytes. Without a window the budget is the same share of it: a
     /// larger profile would not be fetched whole.
     fn at_once(self, available: u64, page: u64) -> u64 {
-        let budget = Asked { size: WindowSize::Auto, ..self }.sizes(available, page).most;
+        let budget = FollowerRequest { size: WindowSize::Auto, ..self }.sizes(available, page).most;
         match self.size {
             WindowSize::Bytes(start) => start.min(budget),
             WindowSize::Auto | WindowSize::Whole => budget,
@@ -499,7 +500,7 @@ mod tests {
     /// Regression: a profile that fitted into the given window, but not into the budget of available memory, was not fetched whole.
     #[test]
     fn given_window_holds_no_more_than_the_budget_without_a_window() {
-        let at_once = |size, low_memory| Asked { size, low_memory }.at_once(60 << 20, 4096) >> 20;
+        let at_once = |size, low_memory| FollowerRequest { size, low_memory }.at_once(60 << 20, 4096) >> 20;
         assert_eq!(at_once(WindowSize::Bytes(64 << 20), false), 30);
         assert_eq!(at_once(WindowSize::Bytes(64 << 20), true), 15);
         assert_eq!((at_once(WindowSize::Bytes(8 << 20), false), at_once(WindowSize::Auto, false)), (8, 30));

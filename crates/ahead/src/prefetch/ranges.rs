@@ -147,12 +147,13 @@ pub fn resolve(list: List, options: &Options, mut cancelled: impl FnMut() -> boo
 }
 
 /// The files whose lookup has an answer, each once, and the reasons of the others.
-fn collect(list: &List, answers: Vec<Option<Answer>>, unanswered: Reason) -> Resolved {
+fn collect(list: &List, answers: Vec<Option<LookupAnswer>>, unanswered: Reason) -> Resolved {
     let mut resolved = Resolved::default();
-    let mut files = Files::default();
+    let mut files = ListedFiles::default();
     for (listed, answer) in list.files().iter().zip(answers) {
-        let none = || vec![Outcome { name: None, bytes: known_bytes(&listed.everything()), result: Err(unanswered) }];
-        for Outcome { name, bytes, result } in answer.unwrap_or_else(none) {
+        let none =
+            || vec![LookupOutcome { name: None, bytes: known_bytes(&listed.everything()), result: Err(unanswered) }];
+        for LookupOutcome { name, bytes, result } in answer.unwrap_or_else(none) {
             match result {
                 Ok(found) => files.add(found),
                 Err(reason) => {
@@ -180,16 +181,16 @@ fn known_bytes(wanted: &RangeSet) -> u64 {
 
 /// Found files, each once: two names may lead to one file, as with a symbolic link.
 #[derive(Default)]
-struct Files {
+struct ListedFiles {
     files: Vec<File>,
     by_path: HashMap<PathBytes, usize>,
     joined: BTreeMap<usize, Joined>,
     holes: HashMap<usize, RangeSet>,
 }
 
-impl Files {
-    fn add(&mut self, found: Found) {
-        let Found { file, holes } = found;
+impl ListedFiles {
+    fn add(&mut self, found: ListedFile) {
+        let ListedFile { file, holes } = found;
         let index = *self.by_path.entry(file.path.clone()).or_insert(self.files.len());
         if !holes.is_empty() {
             let all = self.holes.entry(index).or_default();
@@ -230,22 +231,22 @@ struct Lookup {
 }
 
 /// What became of a listed file, and of the files that have the names of its whole entries.
-type Answer = Vec<Outcome>;
+type LookupAnswer = Vec<LookupOutcome>;
 
 /// What became of a file.
 #[derive(Clone, Debug)]
-struct Outcome {
+struct LookupOutcome {
     /// Its name as listed; `None`: the listed path.
     name: Option<PathBytes>,
     /// Listed bytes, without those to an unknown end.
     bytes: u64,
     /// The file as it is now, or why it cannot be prefetched.
-    result: std::result::Result<Found, Reason>,
+    result: std::result::Result<ListedFile, Reason>,
 }
 
 /// A file as it is now.
 #[derive(Clone, Debug)]
-struct Found {
+struct ListedFile {
     /// Its entry, with the data of the wanted ranges.
     file: File,
     /// The wanted ranges that are holes.
@@ -259,7 +260,7 @@ struct Answers {
     /// Files without an answer.
     left: usize,
     /// By file; empty after the end.
-    files: Vec<Option<Answer>>,
+    files: Vec<Option<LookupAnswer>>,
 }
 
 impl Lookup {
@@ -289,7 +290,7 @@ impl Lookup {
     }
 
     /// Looks up a listed file, and first the names of its whole entries.
-    fn answer(&self, listed: &Listed) -> Answer {
+    fn answer(&self, listed: &Listed) -> LookupAnswer {
         let (mut wanted, mut found) = (listed.wanted.clone(), Vec::new());
         for Ranged { suffix, range } in &listed.ranged {
             let name = [&listed.path[..], suffix].concat();
@@ -305,9 +306,9 @@ impl Lookup {
         found
     }
 
-    fn outcome(&self, path: &[u8], name: Option<PathBytes>, wanted: &RangeSet) -> Outcome {
+    fn outcome(&self, path: &[u8], name: Option<PathBytes>, wanted: &RangeSet) -> LookupOutcome {
         let result = file_of(&self.root, &self.table, Path::new(OsStr::from_bytes(path)), wanted);
-        Outcome { name, bytes: known_bytes(wanted), result: result.map_err(|unusable| unusable.reason) }
+        LookupOutcome { name, bytes: known_bytes(wanted), result: result.map_err(|unusable| unusable.reason) }
     }
 
     fn work(&self) {
@@ -363,7 +364,7 @@ pub fn file_as_it_is(root: &Root, table: &[Mount], path: &[u8], wanted: &RangeSe
     file_of(root, table, Path::new(OsStr::from_bytes(path)), wanted).ok().map(|found| found.file)
 }
 
-fn file_of(root: &Root, table: &[Mount], path: &Path, wanted: &RangeSet) -> std::result::Result<Found, Unusable> {
+fn file_of(root: &Root, table: &[Mount], path: &Path, wanted: &RangeSet) -> std::result::Result<ListedFile, Unusable> {
     let (handle, real) = root.find(path)?;
     if !handle.is_regular_file() {
         return Err(Unusable::refused("not a regular file"));
@@ -385,7 +386,7 @@ fn file_of(root: &Root, table: &[Mount], path: &Path, wanted: &RangeSet) -> std:
         extents,
         ..File::default()
     };
-    Ok(Found { file, holes })
+    Ok(ListedFile { file, holes })
 }
 
 /// The holes of the wanted ranges, and the other parts with their places on the disk, where the file system reports these and this process

@@ -83,24 +83,24 @@ pub type Opened = Result<Arc<Readable>, Closed>;
 pub struct Sources {
     profile: Arc<Profile>,
     root: Root,
-    metadata: Vec<Slot>,
-    files: Vec<Slot>,
+    metadata: Vec<SourceSlot>,
+    files: Vec<SourceSlot>,
     open: AtomicUsize,
     /// Maximum number of kept descriptors.
     most_open: AtomicUsize,
     /// By device number of stat: maximum length of a call, and whether files on it have a page cache.
-    devices: Mutex<HashMap<u64, Device>>,
+    devices: Mutex<HashMap<u64, SourceDevice>>,
 }
 
 #[derive(Debug, Default)]
-struct Slot {
+struct SourceSlot {
     opened: Mutex<Option<Opened>>,
     /// Number of spans that still need it.
     needed: AtomicUsize,
 }
 
 #[derive(Clone, Debug)]
-struct Device {
+struct SourceDevice {
     cap_bytes: u64,
     has_page_cache: bool,
     large_folios: Arc<Experience>,
@@ -109,13 +109,13 @@ struct Device {
 impl Sources {
     /// The sources of a profile. Opens no file.
     pub fn new(profile: Arc<Profile>, root: Root) -> Sources {
-        let slots = |count: usize| (0..count).map(|_| Slot::default()).collect();
+        let slots = |count: usize| (0..count).map(|_| SourceSlot::default()).collect();
         let (metadata, files) = (slots(profile.metadata.len()), slots(profile.files.len()));
         let (open, most_open) = (AtomicUsize::new(0), AtomicUsize::new(MAX_OPEN));
         Sources { profile, root, metadata, files, open, most_open, devices: Mutex::default() }
     }
 
-    fn slot(&self, source: Source) -> &Slot {
+    fn slot(&self, source: Source) -> &SourceSlot {
         match source {
             Source::Metadata(index) => &self.metadata[index],
             Source::File(index) => &self.files[index],
@@ -213,19 +213,19 @@ impl Sources {
             return Err(Closed::Stale);
         }
         let fd = handle.reopen().map_err(closed_by)?;
-        let Device { cap_bytes, large_folios, .. } = device;
+        let SourceDevice { cap_bytes, large_folios, .. } = device;
         let (may_have_holes, large_folios) = (handle.may_have_holes(), Some(large_folios));
         Ok(Readable { fd, size_bytes: now.size_bytes, cap_bytes, may_have_holes, large_folios })
     }
 
-    fn device(&self, key: u64, handle: &Handle) -> Result<Device, Closed> {
+    fn device(&self, key: u64, handle: &Handle) -> Result<SourceDevice, Closed> {
         let devices = || self.devices.lock().ignore_poison();
         if let Some(known) = devices().get(&key) {
             return Ok(known.clone());
         }
         // Without the lock: a file system that does not answer would block all other threads.
         let kind = handle.file_system().map_err(closed_by)?;
-        let device = Device {
+        let device = SourceDevice {
             cap_bytes: calls::cap_bytes(DeviceNumber::from_key(key)),
             has_page_cache: kind.has_page_cache(),
             large_folios: Arc::default(),

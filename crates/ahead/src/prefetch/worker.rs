@@ -72,10 +72,10 @@ impl Worker<'_> {
 
     /// Executes steps until all before `end` are taken.
     pub fn take_steps(&self, end: usize) {
-        self.take_queued_steps(end, &mut Queue::new(self.job.queue_us));
+        self.take_queued_steps(end, &mut WorkerQueue::new(self.job.queue_us));
     }
 
-    fn take_queued_steps(&self, end: usize, queue: &mut Queue) {
+    fn take_queued_steps(&self, end: usize, queue: &mut WorkerQueue) {
         loop {
             let next = |at: usize| (at < end).then_some(at + 1);
             let taken = self.job.cursor.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
@@ -101,7 +101,7 @@ impl Worker<'_> {
         let mut ratios = Vec::new();
         while self.job.cursor.load(Ordering::Relaxed) < end {
             let began = Instant::now();
-            let mut queue = Queue { timed: Some(Vec::new()), ..Queue::new(f64::INFINITY) };
+            let mut queue = WorkerQueue { timed: Some(Vec::new()), ..WorkerQueue::new(f64::INFINITY) };
             let last = (self.job.cursor.load(Ordering::Relaxed) + at_a_time).min(end);
             self.take_queued_steps(last, &mut queue);
             let reads = queue.timed.unwrap_or_default();
@@ -157,7 +157,7 @@ impl Worker<'_> {
         FOLLOWS && self.job.follower.as_ref().is_some_and(passes)
     }
 
-    fn fetch(&self, span: &Span, queue: &mut Queue) {
+    fn fetch(&self, span: &Span, queue: &mut WorkerQueue) {
         let reason = self.check().err().or_else(|| self.has_passed(span).then_some(Reason::Passed));
         if let Some(reason) = reason {
             return self.note(|account| account.skip(reason, span.used_bytes()));
@@ -272,7 +272,7 @@ impl Worker<'_> {
 ///
 /// The kernel's queue is first in, first out, and grows with our requests. A page that the program needs and that is not
 /// requested yet waits behind all of them. So each worker waits for its oldest requests before it continues.
-struct Queue {
+struct WorkerQueue {
     waiting: VecDeque<(Arc<Readable>, u64, f64)>,
     queued_us: f64,
     most_us: f64,
@@ -283,9 +283,9 @@ struct Queue {
 /// If few files may be open, the queue of each worker holds at most this part of them.
 const LONGEST_QUEUES: usize = 16;
 
-impl Queue {
-    fn new(most_us: f64) -> Queue {
-        Queue { waiting: VecDeque::new(), queued_us: 0.0, most_us, timed: None }
+impl WorkerQueue {
+    fn new(most_us: f64) -> WorkerQueue {
+        WorkerQueue { waiting: VecDeque::new(), queued_us: 0.0, most_us, timed: None }
     }
 
     /// Drops all pending requests without waiting.

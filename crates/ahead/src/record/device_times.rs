@@ -93,7 +93,7 @@ fn times_of(node: &Path, mut positions: Vec<u64>) -> std::io::Result<Option<Devi
     sorting::sort(&mut positions);
     let mut file = File::options().read(true).custom_flags(OFlags::DIRECT.bits().cast_signed()).open(node)?;
     let size_bytes = file.seek(SeekFrom::End(0))?;
-    let device = Device { file, size_bytes };
+    let device = TimedDevice { file, size_bytes };
     let Some((far_ns, near_ns)) = device.access_times(&positions)? else { return Ok(None) };
     let seeks = from_recording::seeks(far_ns, near_ns, None);
     let request_ns = if seeks { 0 } else { device.request_ns(&positions)? };
@@ -102,12 +102,12 @@ fn times_of(node: &Path, mut positions: Vec<u64>) -> std::io::Result<Option<Devi
 }
 
 /// An open device.
-struct Device {
+struct TimedDevice {
     file: File,
     size_bytes: u64,
 }
 
-impl Device {
+impl TimedDevice {
     /// As [`access_times`], by reads of this device.
     fn access_times(&self, positions: &[u64]) -> std::io::Result<Option<(u64, u64)>> {
         let mut buffer = Buffer::new(READ_BYTES);
@@ -407,7 +407,7 @@ mod tests {
     fn device_without_known_places_has_no_times() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(1 << 30).unwrap();
-        let device = Device { file, size_bytes: 1 << 30 };
+        let device = TimedDevice { file, size_bytes: 1 << 30 };
         assert_eq!(device.access_times(&[]).unwrap(), None);
         assert!(device.access_times(&[0, u64::MAX]).unwrap().is_some());
     }
@@ -417,7 +417,7 @@ mod tests {
     fn rates_of_a_small_file_are_known_or_zero() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(3 * SEQUENTIAL_BYTES).unwrap();
-        let device = Device { file, size_bytes: 3 * SEQUENTIAL_BYTES };
+        let device = TimedDevice { file, size_bytes: 3 * SEQUENTIAL_BYTES };
         assert_eq!(device.bandwidth(&[0], 4).unwrap(), 0);
         let (count, took) = device.read_in_parallel(2, READ_BYTES, |_| 0).unwrap();
         assert!(count > 0 && took <= RATE_TIME * 100, "{count} {took:?}");

@@ -330,7 +330,7 @@ impl Recorder {
         let single_faults = single_faults();
         let settings = match held.or(own.as_ref()).filter(|_| self.cold) {
             Some(lock) => self.switch_read_ahead(lock, single_faults.is_some() && observer.sees_hits(), notify)?,
-            None => Settings::default(),
+            None => RecorderSettings::default(),
         };
         if self.cold {
             make_cold(signals)?;
@@ -348,8 +348,8 @@ impl Recorder {
         let switched_on = SwitchedOn::now();
         let was_single = single_faults.as_ref().is_some_and(SingleFaults::holds);
         let precise = match settings {
-            Settings { read_ahead_off: true, .. } => !observer.is_upper_bound(),
-            Settings { needs_single_faults: true, .. } => was_single,
+            RecorderSettings { read_ahead_off: true, .. } => !observer.is_upper_bound(),
+            RecorderSettings { needs_single_faults: true, .. } => was_single,
             _ => false,
         };
         if settings.needs_single_faults && !precise {
@@ -386,10 +386,10 @@ impl Recorder {
 
     /// Switches read-ahead off if that is requested, or needed and possible in a cold recording. `is_exact`: whether the used pages are seen
     /// with read-ahead, too.
-    fn switch_read_ahead(&self, lock: &MachineLock, is_exact: bool, notify: Notify<'_>) -> Result<Settings> {
-        let off = |guards| Settings { read_ahead_off: true, needs_single_faults: false, _guards: guards };
+    fn switch_read_ahead(&self, lock: &MachineLock, is_exact: bool, notify: Notify<'_>) -> Result<RecorderSettings> {
+        let off = |guards| RecorderSettings { read_ahead_off: true, needs_single_faults: false, _guards: guards };
         match self.read_ahead {
-            ReadAhead::Unchanged => Ok(Settings::default()),
+            ReadAhead::Unchanged => Ok(RecorderSettings::default()),
             ReadAhead::Off => {
                 let guards = switch_read_ahead_off(lock);
                 guards.map(off).context(|| "--precise needs read-ahead switched off".into())
@@ -399,13 +399,13 @@ impl Recorder {
                     tracing::info!("read-ahead stays as it is: {error}");
                     Vec::new()
                 });
-                Ok(Settings { read_ahead_off: false, needs_single_faults: true, _guards: guards })
+                Ok(RecorderSettings { read_ahead_off: false, needs_single_faults: true, _guards: guards })
             }
             ReadAhead::OffIfNeeded | ReadAhead::OffIfPossible => match switch_read_ahead_off(lock) {
                 Ok(guards) => Ok(off(guards)),
                 Err(error) => {
                     notify(&format!("read-ahead stays on, so the profile will be an upper bound: {error}"));
-                    Ok(Settings::default())
+                    Ok(RecorderSettings::default())
                 }
             },
         }
@@ -414,7 +414,7 @@ impl Recorder {
 
 /// The machine's settings during a cold run, until this value is dropped.
 #[derive(Debug, Default)]
-struct Settings {
+struct RecorderSettings {
     read_ahead_off: bool,
     /// Read-ahead is on, and the recording is exact if each fault maps one page.
     needs_single_faults: bool,

@@ -67,23 +67,23 @@ impl Verdict {
 struct Note {
     #[serde(flatten)]
     verdict: Verdict,
-    profile: Version,
+    profile: NoteVersion,
 }
 
 /// Which file the profile was.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Version {
+struct NoteVersion {
     inode: u64,
     size_bytes: u64,
     mtime_s: i64,
     mtime_ns: i64,
 }
 
-impl Version {
-    fn of(profile: &Path) -> Option<Version> {
+impl NoteVersion {
+    fn of(profile: &Path) -> Option<NoteVersion> {
         let now = fs::metadata(profile).ok()?;
         let (mtime_s, mtime_ns) = (now.mtime(), now.mtime_nsec());
-        Some(Version { inode: now.ino(), size_bytes: now.len(), mtime_s, mtime_ns })
+        Some(NoteVersion { inode: now.ino(), size_bytes: now.len(), mtime_s, mtime_ns })
     }
 }
 
@@ -114,13 +114,13 @@ fn read(profile: &Path) -> Option<Verdict> {
     let handle = openat::handle(&place(profile)).ok().filter(openat::Handle::is_regular_file)?;
     File::from(handle.reopen().ok()?).take(MAX_BYTES + 1).read_to_end(&mut text).ok()?;
     let note: Note = (text.len() as u64 <= MAX_BYTES).then(|| serde_json::from_slice(&text).ok())??;
-    (Some(note.profile) == Version::of(profile)).then_some(note.verdict)
+    (Some(note.profile) == NoteVersion::of(profile)).then_some(note.verdict)
 }
 
 /// Leaves a note beside a profile in the store, or removes it. Where that is refused, there is none.
 pub fn write(profile: &Path, verdict: Option<Verdict>) {
     let place = place(profile);
-    let written = match (verdict, Version::of(profile)) {
+    let written = match (verdict, NoteVersion::of(profile)) {
         (Some(verdict), Some(version)) => {
             let note = Note { verdict, profile: version };
             serde_json::to_vec(&note)

@@ -8,12 +8,12 @@
 //! ```
 //!
 //! The user may put a symbolic link anywhere in a directory of theirs, at any moment, and so may the program that is recorded. So the
-//! directory is opened before the program starts ([`Place`]). Where the user may not write, root follows no link of another user.
+//! directory is opened before the program starts ([`ProfilePlace`]). Where the user may not write, root follows no link of another user.
 
 use super::{Arguments, home, new_profile_path_for};
 use crate::error::{Context, IoContext};
 use crate::{Error, Result};
-use ahead_files::{Access, Place};
+use ahead_files::{Access, ProfilePlace};
 use ahead_profile::{Profile, SaveError};
 use ahead_sys::trusted::directory_by_links_of_root;
 use ahead_sys::user::User;
@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub struct ProfileOutput<'a> {
     path: PathBuf,
-    place: Place,
+    place: ProfilePlace,
     user: Option<&'a User>,
     /// Root creates the file, and then gives it to the user.
     by_root: bool,
@@ -49,11 +49,12 @@ impl ProfileOutput<'_> {
             make_directory(&path, user)?;
         }
         let Some(rights) = user else {
-            let place = Place::open(&path)?;
+            let place = ProfilePlace::open(&path)?;
             place.check()?;
             return Ok(ProfileOutput { path, place, user, by_root: true });
         };
-        let opened = rights.with_file_rights(|| Place::open(&path).and_then(|place| place.check().map(|()| place)))?;
+        let opened =
+            rights.with_file_rights(|| ProfilePlace::open(&path).and_then(|place| place.check().map(|()| place)))?;
         let (place, by_root) = match opened {
             Err(error) if named.is_some() && is_refused(&error) => (open_as_root(&path)?, true),
             opened => (opened?, false),
@@ -114,9 +115,9 @@ fn is_refused(error: &SaveError) -> bool {
     matches!(error, SaveError::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
 }
 
-fn open_as_root(path: &Path) -> Result<Place> {
+fn open_as_root(path: &Path) -> Result<ProfilePlace> {
     let directory = directory_by_links_of_root(path.parent().unwrap_or(Path::new("/")));
-    let place = Place::within(directory.context(|| format!("cannot save {}", path.display()))?, path)?;
+    let place = ProfilePlace::within(directory.context(|| format!("cannot save {}", path.display()))?, path)?;
     place.check()?;
     Ok(place)
 }

@@ -49,7 +49,7 @@ impl Pass<'_> {
     }
 }
 
-pub(super) enum Seen {
+pub(super) enum LineSeen {
     Nothing,
     Match,
     End,
@@ -69,19 +69,19 @@ impl Stream {
     }
 
     /// Reads once, passes the output on, and searches each line, also an incomplete one, for the pattern.
-    pub(super) fn read(&mut self, pattern: Option<&Regex>, pass: Option<Pass<'_>>) -> Result<Seen> {
+    pub(super) fn read(&mut self, pattern: Option<&Regex>, pass: Option<Pass<'_>>) -> Result<LineSeen> {
         let mut buffer = [0; 1 << 16];
         let bytes = match self.pipe.read(&mut buffer) {
-            Ok(0) => return Ok(Seen::End),
+            Ok(0) => return Ok(LineSeen::End),
             Ok(count) => {
                 self.read_bytes += count as u64;
                 &buffer[..count]
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 self.is_empty = true;
-                return Ok(Seen::Nothing);
+                return Ok(LineSeen::Nothing);
             }
-            Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(Seen::Nothing),
+            Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(LineSeen::Nothing),
             Err(error) => return Err(Error::io("read the program's output", error)),
         };
         if let Some(pass) = pass {
@@ -92,7 +92,7 @@ impl Stream {
                 pass.write(&mut std::io::stdout(), bytes)
             };
         }
-        Ok(if self.matches(bytes, pattern) { Seen::Match } else { Seen::Nothing })
+        Ok(if self.matches(bytes, pattern) { LineSeen::Match } else { LineSeen::Nothing })
     }
 
     fn matches(&mut self, bytes: &[u8], pattern: Option<&Regex>) -> bool {
@@ -164,6 +164,6 @@ mod tests {
         assert!(!stream.matches(b"not started\n", Some(&pattern)));
         stream.pipe.write_all(b"started").unwrap();
         stream.pipe.seek(SeekFrom::Start(0)).unwrap();
-        assert!(matches!(stream.read(Some(&pattern), None).unwrap(), Seen::Match));
+        assert!(matches!(stream.read(Some(&pattern), None).unwrap(), LineSeen::Match));
     }
 }

@@ -118,7 +118,7 @@ impl HddState {
         if goes {
             let way = self.by_seek(start, start, from_ns, from_ns);
             self.leave_stream(from_ns);
-            self.stream = super::Stream { start, shift_ns: way.shift_ns, limit: end };
+            self.stream = super::HddStream { start, shift_ns: way.shift_ns, limit: end };
             self.write_cache.writing = true;
         }
         self.stream.limit = end;

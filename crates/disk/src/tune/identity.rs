@@ -43,35 +43,29 @@ pub enum Identity {
     Property {
         /// `ID_SERIAL`.
         name: String,
-        /// Its value.
         value: String,
     },
     /// An attribute in the device's sysfs directory.
     Attribute {
         /// `dm/uuid`.
         name: String,
-        /// Its value.
         value: String,
     },
     /// The file system on a disk, or on a partition of it.
     FileSystem {
-        /// Its UUID.
         uuid: String,
         /// Whether it lies on a partition. The window is the disk's.
         on_partition: bool,
     },
     /// A btrfs, which has one window for all its devices.
     Btrfs {
-        /// Its UUID.
         uuid: String,
         /// One of its mount points.
         point: String,
     },
-    /// A mount.
     Mount {
         /// Mount point.
         point: String,
-        /// Source.
         source: String,
         /// File system type.
         fs_type: String,

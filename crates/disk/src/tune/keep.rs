@@ -23,7 +23,7 @@ use ahead_sys::{bdi, machine};
 use files::{RuleFiles, unwritable};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use serde::Serialize;
-use state::{Kept, Place, key_by_number};
+use state::{Kept, WindowPlace, key_by_number};
 pub use state::{Settings, Window};
 use std::path::{Path, PathBuf};
 
@@ -309,7 +309,7 @@ impl Store {
     /// Restores the last change of a window first, if there are several.
     fn restore_each(&self, mut kept: Vec<Kept>) -> Vec<(String, Result<Restored>)> {
         let is_last = |kept: &Kept| match kept.place(&self.system) {
-            Place::Here(setting) => bdi::read_kb(setting).is_ok_and(|now| kept.state.is_ours(now)),
+            WindowPlace::Here(setting) => bdi::read_kb(setting).is_ok_and(|now| kept.state.is_ours(now)),
             _ => false,
         };
         let mut done = Vec::new();
@@ -328,12 +328,12 @@ impl Store {
         let place = kept.place(&self.system);
         let mut done = Restored { name: state.name.clone(), removed: self.remove_rule(state)?, ..Restored::default() };
         match place {
-            Place::Gone => done.left_alone = Some("the device is not present".into()),
-            Place::Unknown(why) => {
+            WindowPlace::Gone => done.left_alone = Some("the device is not present".into()),
+            WindowPlace::Unknown(why) => {
                 (done.left_alone, done.kept_kb) = (Some(why), Some(state.previous_kb));
                 return Ok(done);
             }
-            Place::Here(setting) => match bdi::read_kb(setting.clone())? {
+            WindowPlace::Here(setting) => match bdi::read_kb(setting.clone())? {
                 now if now == state.previous_kb => done.restored_kb = Some(now),
                 now if state.is_ours(now) => {
                     ahead_process::undo::write_setting(&setting, &state.previous_kb.to_string())?;

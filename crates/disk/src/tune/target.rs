@@ -61,11 +61,9 @@ impl Kind {
 /// A backing device, and how it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Its number.
     pub number: DeviceNumber,
     /// Its `read_ahead_kb`.
     pub setting: PathBuf,
-    /// Its kind.
     pub kind: Kind,
     /// `vda`, `dm-0 (vg-root)`, `server:/export`.
     pub name: String,

@@ -73,7 +73,6 @@ impl Problem {
 pub struct Finding {
     /// The index of the file in the profile.
     pub file: usize,
-    /// The problem.
     pub problem: Problem,
 }
 

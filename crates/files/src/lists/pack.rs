@@ -41,7 +41,7 @@ pub fn decode(bytes: &[u8]) -> Result<List, ListError> {
     if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(ListError::new(format!("byte {MAX_FILE_BYTES}"), "a pack has at most 256 MiB"));
     }
-    let mut reader = Reader { bytes, at: 0 };
+    let mut reader = PackReader { bytes, at: 0 };
     let header: [u8; 8] = reader.take("the header")?;
     if !header.starts_with(PACK_SIGNATURE) {
         return Err(ListError::new("byte 0", "not a pack of ureadahead: the signature is missing"));
@@ -77,12 +77,12 @@ pub fn decode(bytes: &[u8]) -> Result<List, ListError> {
 }
 
 /// Takes values from the start of untrusted bytes.
-struct Reader<'a> {
+struct PackReader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> PackReader<'a> {
     fn place(&self) -> String {
         format!("byte {}", self.at)
     }

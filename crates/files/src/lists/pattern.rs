@@ -14,11 +14,11 @@ use ahead_profile::PathBytes;
 pub struct Pattern {
     /// The path up to the first component with a wildcard; the whole path if there is none.
     base: PathBytes,
-    parts: Vec<Part>,
+    parts: Vec<PatternPart>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
+enum PatternPart {
     /// `**`.
     Any,
     Name(Vec<Token>),
@@ -59,12 +59,12 @@ impl Pattern {
         let mut pattern = Pattern { base: Vec::new(), parts: Vec::new() };
         for component in text.split(|byte| *byte == b'/').filter(|component| !component.is_empty()) {
             match part(component)? {
-                Part::Name(tokens) if pattern.parts.is_empty() && tokens.iter().all(Token::is_literal) => {
+                PatternPart::Name(tokens) if pattern.parts.is_empty() && tokens.iter().all(Token::is_literal) => {
                     pattern.base.push(b'/');
                     pattern.base.extend(tokens.iter().map(Token::byte));
                 }
                 // Twice in succession is the same as once.
-                Part::Any if pattern.parts.last() == Some(&Part::Any) => {}
+                PatternPart::Any if pattern.parts.last() == Some(&PatternPart::Any) => {}
                 part => pattern.parts.push(part),
             }
         }
@@ -107,9 +107,9 @@ impl Pattern {
         let mut reached = Positions(0);
         for (index, part) in self.parts.iter().enumerate().filter(|(index, _)| from.0 >> index & 1 == 1) {
             match part {
-                Part::Any => reached.0 |= 1 << index,
-                Part::Name(tokens) if matches(tokens, name) => reached.0 |= 1 << (index + 1),
-                Part::Name(_) => {}
+                PatternPart::Any => reached.0 |= 1 << index,
+                PatternPart::Name(tokens) if matches(tokens, name) => reached.0 |= 1 << (index + 1),
+                PatternPart::Name(_) => {}
             }
         }
         self.with_empty_matches(reached)
@@ -128,7 +128,7 @@ impl Pattern {
     /// `**` matches no directory, too.
     fn with_empty_matches(&self, mut at: Positions) -> Positions {
         for index in 0..self.parts.len() {
-            if self.parts[index] == Part::Any && at.0 >> index & 1 == 1 {
+            if self.parts[index] == PatternPart::Any && at.0 >> index & 1 == 1 {
                 at.0 |= 1 << (index + 1);
             }
         }
@@ -136,9 +136,9 @@ impl Pattern {
     }
 }
 
-fn part(component: &[u8]) -> Result<Part, &'static str> {
+fn part(component: &[u8]) -> Result<PatternPart, &'static str> {
     match component {
-        b"**" => return Ok(Part::Any),
+        b"**" => return Ok(PatternPart::Any),
         b".." => return Err("a pattern has no component \"..\""),
         _ => {}
     }
@@ -164,7 +164,7 @@ fn part(component: &[u8]) -> Result<Part, &'static str> {
             byte => Token::Byte(*byte),
         });
     }
-    Ok(Part::Name(tokens))
+    Ok(PatternPart::Name(tokens))
 }
 
 /// The class after an opening bracket, and the text after it.

@@ -79,26 +79,26 @@ const MAX_PATTERNS: usize = 1 << 16;
 
 /// The place of an entry, for errors.
 #[derive(Clone, Copy)]
-struct Place {
+struct PlainPlace {
     number: u64,
     nul: bool,
 }
 
-impl Place {
+impl PlainPlace {
     fn to_text(self) -> String {
         format!("{} {}", if self.nul { "entry" } else { "line" }, self.number)
     }
 }
 
 /// The entries, without empty ones and comments.
-fn entries(bytes: &[u8], nul: bool) -> Result<impl Iterator<Item = (Place, &[u8])>, ListError> {
+fn entries(bytes: &[u8], nul: bool) -> Result<impl Iterator<Item = (PlainPlace, &[u8])>, ListError> {
     if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(ListError::new(format!("byte {MAX_FILE_BYTES}"), "a list has at most 256 MiB"));
     }
     let separator = if nul { 0 } else { b'\n' };
     let numbered = bytes.split(move |byte| *byte == separator).zip(1..);
     let counts = move |line: &[u8]| !line.is_empty() && (nul || line[0] != b'#');
-    Ok(numbered.filter(move |(line, _)| counts(line)).map(move |(line, number)| (Place { number, nul }, line)))
+    Ok(numbered.filter(move |(line, _)| counts(line)).map(move |(line, number)| (PlainPlace { number, nul }, line)))
 }
 
 /// Splits a range from the end of an entry, and the slash before it.

@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 pub struct TableIds {
     /// Of the table of open files.
     pub opens: u32,
-    /// Of the counts of the machine.
     pub machine: u32,
     /// Whether accesses are observed ([`super::Sources::hits`]).
     pub hits: bool,

@@ -175,7 +175,6 @@ pub enum MappingAdvice {
     Random,
 }
 
-/// The mapping of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultMapping {
     /// First mapped page of the file.
@@ -203,7 +202,6 @@ pub struct DecisionEvent {
     pub inode: u64,
     /// Device of the file system, or the block device itself.
     pub device: DeviceNumber,
-    /// Number of the inode.
     pub inode_number: u64,
     /// Whether the pages are those of a block device, and not of a file.
     pub is_block_device: bool,

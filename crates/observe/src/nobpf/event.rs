@@ -18,7 +18,6 @@ pub(crate) const ACCESSES: [(&str, AccessKind); 3] = [
 /// The event that every kernel has.
 pub(crate) const ADDED: &str = "mm_filemap_add_to_page_cache";
 
-/// One event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TraceEvent<'a> {
     /// A thread touched pages of a file.
@@ -27,9 +26,7 @@ pub enum TraceEvent<'a> {
         tid: u32,
         /// The superblock's device number, in the kernel's encoding.
         device: u32,
-        /// The inode number.
         inode: u64,
-        /// The pages.
         pages: Range<u64>,
         /// The kind of access.
         kind: AccessKind,
@@ -56,7 +53,6 @@ pub enum DecodeError {
     /// The event ends before a field.
     #[error("event of type {0} is too short")]
     Short(u16),
-    /// An unknown type.
     #[error("event of unknown type {0}")]
     UnknownType(u16),
     /// A field has an impossible value.

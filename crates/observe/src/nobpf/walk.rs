@@ -55,7 +55,6 @@ impl Budget {
 /// A file that the walk has found.
 #[derive(Debug)]
 pub(crate) struct Entry<'a> {
-    /// Its directory.
     pub directory: &'a OwnedFd,
     pub name: &'a CStr,
     /// The inode number in the directory.

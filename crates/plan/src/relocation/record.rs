@@ -20,7 +20,6 @@ pub struct PackedFile {
     /// Its path when packed.
     #[serde(with = "as_text")]
     pub path: Vec<u8>,
-    /// Inode number.
     pub inode: u64,
     /// Generation of the inode: another file with the same number has another one.
     pub generation: u32,
@@ -43,9 +42,7 @@ pub struct Record {
     pub created_unix_s: u64,
     /// Size of a block of the file system, bytes.
     pub block_bytes: u64,
-    /// Inode number of the donor.
     pub donor_inode: u64,
-    /// The files.
     pub files: Vec<PackedFile>,
     /// The exchanges, in the order on the disk.
     pub moves: Vec<Move>,

@@ -12,7 +12,6 @@ pub struct Run {
     pub offset_bytes: u64,
     /// Offset on the device, bytes.
     pub physical_bytes: u64,
-    /// Length, bytes.
     pub length_bytes: u64,
 }
 

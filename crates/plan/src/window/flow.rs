@@ -32,7 +32,6 @@ pub struct Progress {
 pub struct Flow {
     /// What each item fetches.
     pub pieces: Vec<Piece>,
-    /// The items.
     pub items: Vec<Item>,
     /// The marks, in order of their places.
     pub marks: Vec<Mark>,

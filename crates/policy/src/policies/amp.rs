@@ -22,7 +22,7 @@ pub const ASYNCHRONOUS_PAGES: u64 = 4;
 
 /// A sequential reader.
 #[derive(Clone, Copy, Debug, Default)]
-struct Stream {
+struct AmpStream {
     file: FileId,
     /// Pages of the next set.
     degree: u64,
@@ -41,7 +41,7 @@ struct Stream {
 /// Adaptive asynchronous prefetching.
 #[derive(Clone, Debug, Default)]
 pub struct Amp {
-    streams: States<Stream>,
+    streams: States<AmpStream>,
     /// Last pages of sets, and their streams.
     last_pages: HashMap<(FileId, Page), OpenId>,
 }
@@ -75,7 +75,7 @@ impl Policy for Amp {
         if !sequential {
             let wanted = if access.by == By::Read { access.wanted } else { 1 };
             let set = (page, page + wanted);
-            *stream = Stream { file: access.file, next: page + 1, wanted, set, ..Stream::default() };
+            *stream = AmpStream { file: access.file, next: page + 1, wanted, set, ..AmpStream::default() };
             if access.found == Found::Absent {
                 requests.pages(access.file, page, wanted.min(most.saturating_sub(page)));
             }

@@ -20,7 +20,7 @@ use crate::streams::States;
 use crate::{Access, DeviceDescription, Event, Found, Page, Policy, Request, Requests, View, Wants};
 
 #[derive(Clone, Copy, Debug, Default)]
-struct State {
+struct CompetitiveState {
     /// The expected next page of the reader; 0: unknown.
     next: Page,
     /// One after the last requested page.
@@ -31,7 +31,7 @@ struct State {
 #[derive(Clone, Debug)]
 pub struct Competitive {
     depth: u64,
-    states: States<State>,
+    states: States<CompetitiveState>,
 }
 
 impl Competitive {

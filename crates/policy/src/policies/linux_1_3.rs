@@ -18,7 +18,7 @@ pub const MOST_PAGES: u64 = 8;
 
 /// The state of an open file.
 #[derive(Clone, Copy, Debug, Default)]
-struct State {
+struct Linux13State {
     /// Reads are sequential (`f_reada`): set by a read, cleared by a seek.
     reads_on: bool,
     /// The end of the last read, bytes.
@@ -28,7 +28,7 @@ struct State {
 /// A kernel of this version.
 #[derive(Clone, Debug, Default)]
 pub struct Linux13 {
-    states: States<State>,
+    states: States<Linux13State>,
 }
 
 impl Policy for Linux13 {

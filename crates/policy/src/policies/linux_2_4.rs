@@ -40,7 +40,7 @@ pub const CLUSTER_PAGES: u64 = 16;
 
 /// The state of an open file, pages.
 #[derive(Clone, Copy, Debug, Default)]
-struct State {
+struct Linux24State {
     /// One after the last requested page.
     end: Page,
     /// Limit of the next request.
@@ -71,7 +71,7 @@ pub enum Kernel {
 pub struct Doubling {
     kernel: Kernel,
     most_pages: u64,
-    states: States<State>,
+    states: States<Linux24State>,
 }
 
 impl Doubling {
@@ -81,14 +81,14 @@ impl Doubling {
     }
 }
 
-impl State {
+impl Linux24State {
     /// Starts a read.
     fn begin(&mut self, kernel: Kernel, access: &Access, most_pages: u64) {
         let page = access.page;
         self.continues = page <= self.end && page + self.window >= self.end;
         self.ran_ahead = false;
         if !self.continues {
-            *self = State { mapped_end: self.mapped_end, ..State::default() };
+            *self = Linux24State { mapped_end: self.mapped_end, ..Linux24State::default() };
         }
         let no_stream = match kernel {
             Kernel::Linux22 => access.call.offset_bytes + access.call.length_bytes <= PAGE_BYTES / 2,

@@ -28,7 +28,7 @@ pub const LOTS_OF_MISSES: u64 = 100;
 
 /// The state of an open file (`struct file_ra_state`), pages.
 #[derive(Clone, Copy, Debug, Default)]
-struct State {
+struct Linux26State {
     start: Page,
     size: u64,
     ahead_start: Page,
@@ -49,7 +49,7 @@ struct State {
 /// A kernel of this version.
 #[derive(Clone, Debug, Default)]
 pub struct Linux26 {
-    states: States<State>,
+    states: States<Linux26State>,
 }
 
 /// The handling of one read.
@@ -62,7 +62,7 @@ struct Read<'a> {
 
 impl Read<'_> {
     /// Requests pages; false if that turned read-ahead off or was skipped (`blockable_page_cache_readahead`).
-    fn ask(&mut self, state: &mut State, first: Page, pages: u64, block: bool) -> bool {
+    fn ask(&mut self, state: &mut Linux26State, first: Page, pages: u64, block: bool) -> bool {
         if !block && self.view.queue(self.file).is_congested() {
             return false;
         }
@@ -82,7 +82,7 @@ impl Read<'_> {
     }
 
     /// Opens the ahead window (`make_ahead_window`).
-    fn make_ahead(&mut self, state: &mut State, force: bool) -> bool {
+    fn make_ahead(&mut self, state: &mut Linux26State, force: bool) -> bool {
         let most = self.most;
         state.ahead_size = if std::mem::take(&mut state.missed) {
             state.size.saturating_sub(2).max(LEAST_PAGES)
@@ -102,7 +102,7 @@ impl Read<'_> {
     }
 
     /// Handles a read of `wanted` pages from `page` on (`page_cache_readahead`); returns the page of the next call.
-    fn handle(&mut self, state: &mut State, mut page: Page, mut wanted: u64) -> Page {
+    fn handle(&mut self, state: &mut Linux26State, mut page: Page, mut wanted: u64) -> Page {
         // The read starts in the last page of the previous one; if it does not leave that page, there is nothing to do.
         if page + 1 == state.next {
             wanted -= 1;

@@ -24,7 +24,7 @@ use crate::{Access, Advice, By, Event, Found, Page, Policy, Request, Requests, V
 
 /// The state of an open file (`struct file_ra_state`), pages.
 #[derive(Clone, Copy, Debug, Default)]
-struct State {
+struct Linux2623State {
     start: Page,
     size: u64,
     async_size: u64,
@@ -40,7 +40,7 @@ struct State {
 /// A kernel of this version.
 #[derive(Clone, Debug, Default)]
 pub struct Linux2623 {
-    states: States<State>,
+    states: States<Linux2623State>,
 }
 
 /// The window after one of `size` pages (`get_next_ra_size`).
@@ -48,7 +48,7 @@ fn next_size(size: u64, most: u64) -> u64 {
     (if size < most / 16 { 4 * size } else { 2 * size }).min(most)
 }
 
-impl State {
+impl Linux2623State {
     /// A fault without advice: reads around the page, unless there are a hundred more misses than hits (`filemap_fault`).
     fn read_around(&mut self, access: &Access, advice: Advice, most: u64, view: &dyn View, requests: &mut Requests) {
         if advice == Advice::Random {

@@ -6,7 +6,6 @@
 
 use super::on_demand::{OnDemand, Rules};
 
-/// Its rules.
 pub const RULES: Rules = Rules {
     order_is_remembered: true,
     no_mark_at_end: true,

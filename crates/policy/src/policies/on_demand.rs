@@ -160,7 +160,6 @@ pub enum Outcome {
 pub struct Decision<'a> {
     /// The kernel's rules.
     pub rules: &'a Rules,
-    /// The file.
     pub file: FileId,
     /// The content of the cache.
     pub view: &'a dyn View,

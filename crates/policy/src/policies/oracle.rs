@@ -116,7 +116,7 @@ pub struct Oracle {
     /// Requested pages that are unused.
     unread: HashSet<(FileId, Page)>,
     /// Planned requests that are not sent yet.
-    unsent: VecDeque<Run>,
+    unsent: VecDeque<OracleRun>,
     /// Pages of the last batch, including gaps, for each used page.
     blowup: f64,
     /// Number of past accesses, and the number at which the next search for missing pages is due.
@@ -135,7 +135,7 @@ pub struct Oracle {
 
 /// The next pages in the order of their use, and for each searched file the first access that was not searched.
 #[derive(Clone, Debug, Default)]
-struct Next {
+struct OracleNext {
     pages: Vec<(FileId, Page)>,
     looked_to: Vec<(FileId, usize)>,
 }
@@ -143,13 +143,13 @@ struct Next {
 /// Pages that are requested together.
 #[derive(Clone, Debug, Default)]
 struct Batch {
-    runs: Vec<Run>,
+    runs: Vec<OracleRun>,
     pages: u64,
     cost_ns: f64,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Run {
+struct OracleRun {
     file: FileId,
     first: Page,
     end: Page,
@@ -157,9 +157,9 @@ struct Run {
     first_use: usize,
 }
 
-impl Run {
+impl OracleRun {
     fn request(self) -> Request {
-        let Run { file, first, end, .. } = self;
+        let OracleRun { file, first, end, .. } = self;
         Request { first, pages: end - first, when_full: WhenFull::Drop, ..Request::of(file) }
     }
 }
@@ -215,14 +215,14 @@ impl Oracle {
 
     /// The next absent pages of one file or of all, in the order of their use, at most `most`. The search ends
     /// `farthest` accesses ahead.
-    fn next_pages(&self, of: Option<FileId>, most: usize, farthest: u64, view: &dyn View) -> Next {
+    fn next_pages(&self, of: Option<FileId>, most: usize, farthest: u64, view: &dyn View) -> OracleNext {
         let mut heads: BinaryHeap<Reverse<(u64, FileId, usize)>> = BinaryHeap::new();
         let head = |file: FileId, future: &Future, at: usize| {
             (at < future.accesses.len()).then(|| Reverse((self.distance(future, at), file, at)))
         };
         let files = self.files.iter().filter(|(file, _)| of.is_none_or(|of| of == **file));
         heads.extend(files.filter_map(|(file, future)| head(*file, future, future.next())));
-        let (mut next, mut taken) = (Next::default(), HashSet::new());
+        let (mut next, mut taken) = (OracleNext::default(), HashSet::new());
         while next.pages.len() < most
             && let Some(Reverse((distance, file, at))) = heads.peek().copied()
             && distance <= farthest
@@ -262,7 +262,7 @@ impl Oracle {
                 Some(run) if goes_on && page - run.first < request_pages => {
                     (run.end, run.first_use) = (page + 1, run.first_use.min(at));
                 }
-                _ => batch.runs.push(Run { file, first: page + 1 - read_pages, end: page + 1, first_use: at }),
+                _ => batch.runs.push(OracleRun { file, first: page + 1 - read_pages, end: page + 1, first_use: at }),
             }
         }
         batch
@@ -275,7 +275,7 @@ impl Oracle {
     }
 
     /// The smallest batch of next pages at nearly the best rate per page, among those that fit into memory.
-    fn best(&mut self, most: u64, view: &dyn View, file: FileId) -> Option<(Next, Batch)> {
+    fn best(&mut self, most: u64, view: &dyn View, file: FileId) -> Option<(OracleNext, Batch)> {
         let request_pages = self.request_pages(file, view);
         let longest_ns = FIRST_BATCH * self.device.access_ns as f64 + view.now_ns() as f64;
         let rate = |length: usize, batch: &Batch| batch.cost_ns / length as f64;
@@ -294,7 +294,7 @@ impl Oracle {
             let is_all = count < length || length as u64 >= most;
             let fits = batch.pages <= most;
             let worth = if batch.cost_ns <= longest_ns { WORTH } else { WORTH_WAITING };
-            let gains = best.as_ref().is_none_or(|(before, other): &(Next, Batch)| {
+            let gains = best.as_ref().is_none_or(|(before, other): &(OracleNext, Batch)| {
                 fits && rate(count, &batch) < rate(before.pages.len(), other) * worth
             });
             losses += 1;
@@ -422,7 +422,7 @@ impl Oracle {
             requests.add(Request { first: page, pages: 1, when_full: WhenFull::Wait, ..Request::of(file) });
             return;
         }
-        let holds = |run: &Run| run.file == file && (run.first..run.end).contains(&page);
+        let holds = |run: &OracleRun| run.file == file && (run.first..run.end).contains(&page);
         if !self.unsent.iter().any(holds) {
             self.look_again(file);
             let others = self.readers() > 1;

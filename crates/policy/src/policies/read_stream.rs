@@ -25,7 +25,7 @@ pub const COMBINED_BLOCKS: u64 = 16;
 pub const CONCURRENCY: u64 = 16;
 
 #[derive(Clone, Copy, Debug, Default)]
-struct State {
+struct ReadStreamState {
     next: Page,
     asked: Page,
     /// Blocks.
@@ -35,7 +35,7 @@ struct State {
 /// PostgreSQL's distance.
 #[derive(Clone, Debug, Default)]
 pub struct ReadStream {
-    states: States<State>,
+    states: States<ReadStreamState>,
 }
 
 impl Policy for ReadStream {

@@ -26,7 +26,7 @@ pub const MOST_PAGES: u64 = 8;
 
 /// The state of an open file.
 #[derive(Clone, Copy, Debug, Default)]
-struct State {
+struct RoudierState {
     /// Reads are sequential (`f_reada`).
     sequential: bool,
     /// Last page requested ahead (`f_rapos`).
@@ -42,10 +42,10 @@ struct State {
 /// Roudier's kernel.
 #[derive(Clone, Debug, Default)]
 pub struct Roudier {
-    states: States<State>,
+    states: States<RoudierState>,
 }
 
-impl State {
+impl RoudierState {
     /// Starts a read.
     fn begin(&mut self, offset_bytes: u64, length_bytes: u64) {
         let position_bytes = self.position * PAGE_BYTES;

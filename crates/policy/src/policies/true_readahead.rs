@@ -41,7 +41,7 @@ pub enum Period {
 
 /// The state of an open file.
 #[derive(Clone, Copy, Debug, Default)]
-struct State {
+struct TrueReadaheadState {
     /// Accesses since the last trigger; the first one is at the second access.
     accesses: u64,
     /// The first page that was not requested yet.
@@ -56,7 +56,7 @@ struct State {
 pub struct TrueReadahead {
     group: u64,
     period: Period,
-    states: States<State>,
+    states: States<TrueReadaheadState>,
 }
 
 impl TrueReadahead {
@@ -65,7 +65,7 @@ impl TrueReadahead {
         TrueReadahead { group, period, states: States::default() }
     }
 
-    fn period(&self, state: &State) -> u64 {
+    fn period(&self, state: &TrueReadaheadState) -> u64 {
         match self.period {
             Period::Fixed(period) => period.min(self.group),
             Period::Adaptive => state.period.clamp(1, self.group),

@@ -33,12 +33,10 @@ pub const LEAST_PAGES: u64 = 4;
 
 /// The state of an open file.
 #[derive(Clone, Copy, Debug, Default)]
-struct State {
+struct WuAdaptiveState {
     /// First page of the newest request.
     requested: Page,
-    /// Its mark.
     mark: Page,
-    /// Its end.
     end: Page,
     /// The position of the reader at that time.
     reader: Page,
@@ -54,7 +52,7 @@ struct State {
 pub struct WuAdaptive {
     /// Smallest window, pages; the disk's window if that is smaller.
     least: u64,
-    states: States<State>,
+    states: States<WuAdaptiveState>,
 }
 
 impl WuAdaptive {
@@ -85,7 +83,7 @@ fn thrashing_threshold(memory: &Memory, global_shift: u64, stream_shift: u64) ->
 
 impl Turn<'_> {
     /// Handles the newest mark.
-    fn by_state(&mut self, state: &mut State) {
+    fn by_state(&mut self, state: &mut WuAdaptiveState) {
         let memory = self.view.memory();
         let stream_shift = self.page.saturating_sub(state.reader).max(1);
         let (threshold, remain) = thrashing_threshold(&memory, memory.added_pages - state.added, stream_shift);
@@ -109,7 +107,7 @@ impl Turn<'_> {
     }
 
     /// Handles a miss of an unknown reader, by its history in the cache.
-    fn by_context(&mut self, state: &mut State) -> bool {
+    fn by_context(&mut self, state: &mut WuAdaptiveState) -> bool {
         // As far back as a complete window with its look-ahead needs.
         let back = self.most * (LOOKAHEAD_SHARE + 1) * 100 / (RATIO_PERCENT + 1);
         let history = self.view.present_before(self.file, self.page, back);
@@ -128,7 +126,7 @@ impl Turn<'_> {
         true
     }
 
-    fn ask(&mut self, state: &mut State, first: Page, size: u64, ahead: u64) {
+    fn ask(&mut self, state: &mut WuAdaptiveState, first: Page, size: u64, ahead: u64) {
         let file_pages = self.view.file_pages(self.file);
         let (mut end, mut mark) = (first + size, Some(first + size - ahead));
         if end + size / 2 > file_pages {

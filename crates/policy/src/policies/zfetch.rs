@@ -44,7 +44,7 @@ pub const REPLACED_AFTER_NS: u64 = 1_000_000_000;
 pub const FORGOTTEN_AFTER_NS: u64 = 2_000_000_000;
 
 #[derive(Clone, Debug, Default)]
-struct Stream {
+struct ZfetchStream {
     position: Page,
     /// Ranges that were read out of order: first page and end of each, ascending, not adjacent.
     early: Vec<(Page, Page)>,
@@ -57,7 +57,7 @@ struct Stream {
     late: bool,
 }
 
-impl Stream {
+impl ZfetchStream {
     /// Moves on by this many pages, and by adjacent stored ranges; returns the number of pages (`dmu_zfetch_hit`).
     fn hit(&mut self, pages: u64) -> u64 {
         let mut end = self.position + pages;
@@ -122,13 +122,13 @@ impl Stream {
 #[derive(Clone, Debug, Default)]
 pub struct Zfetch {
     /// The streams of each file, the newest first.
-    files: HashMap<FileId, Vec<Stream>>,
+    files: HashMap<FileId, Vec<ZfetchStream>>,
 }
 
 impl Zfetch {
     /// Adds a stream that expects its next read there, if the limit permits (`dmu_zfetch_stream_create`).
-    fn begin(streams: &mut Vec<Stream>, position: Page, file_pages: u64, now_ns: u64) {
-        let unused_ns = |stream: &Stream| now_ns.saturating_sub(stream.used_ns);
+    fn begin(streams: &mut Vec<ZfetchStream>, position: Page, file_pages: u64, now_ns: u64) {
+        let unused_ns = |stream: &ZfetchStream| now_ns.saturating_sub(stream.used_ns);
         streams.retain(|stream| unused_ns(stream) < FORGOTTEN_AFTER_NS);
         // Few enough that they do not overlap.
         let most = MOST_STREAMS.min((file_pages / MOST_PAGES) as usize).max(1);
@@ -141,7 +141,7 @@ impl Zfetch {
         }
         // Before its second read the stream may be replaced at once.
         let used_ns = now_ns.saturating_sub(REPLACED_AFTER_NS);
-        streams.insert(0, Stream { position, asked: position, used_ns, ..Stream::default() });
+        streams.insert(0, ZfetchStream { position, asked: position, used_ns, ..ZfetchStream::default() });
     }
 }
 
@@ -165,7 +165,7 @@ impl Policy for Zfetch {
         }
         let streams = self.files.entry(access.file).or_default();
         // The stream that expects this page, or one that ended within its first page; otherwise a near one.
-        let expects = |stream: &Stream| first == stream.position || first + 1 == stream.position;
+        let expects = |stream: &ZfetchStream| first == stream.position || first + 1 == stream.position;
         let mut found = streams.iter().position(expects).map(|index| (index, streams[index].position));
         let mut moved = 0;
         if let Some((index, position)) = found {
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn out_of_order_reads_are_stored_until_few_holes_remain() {
-        let mut stream = Stream { position: 100, ..Stream::default() };
+        let mut stream = ZfetchStream { position: 100, ..ZfetchStream::default() };
         // A hole of eight pages, then eight of sixteen: not yet.
         assert_eq!(stream.take(108, 116), Some(0));
         assert_eq!((stream.position, &stream.early[..]), (100, &[(108, 116)][..]));
@@ -235,13 +235,13 @@ mod tests {
         assert_eq!(stream.position, 140);
         // Too far after the position, or before it.
         assert_eq!(stream.take(140 + REORDER_PAGES, 141 + REORDER_PAGES), None);
-        let mut far = Stream { position: 3 * REORDER_PAGES, ..Stream::default() };
+        let mut far = ZfetchStream { position: 3 * REORDER_PAGES, ..ZfetchStream::default() };
         assert_eq!(far.take(0, REORDER_PAGES), None);
     }
 
     #[test]
     fn filled_hole_moves_the_stream_past_stored_ranges() {
-        let mut stream = Stream { position: 0, ..Stream::default() };
+        let mut stream = ZfetchStream { position: 0, ..ZfetchStream::default() };
         assert_eq!(stream.take(20, 24), Some(0));
         assert_eq!(stream.take(10, 14), Some(0));
         assert_eq!(stream.hit(10), 14);

@@ -19,7 +19,6 @@ pub struct Header {
 /// The end of a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trailer {
-    /// Number of records.
     pub records: u64,
     /// Events lost because the observer's buffer was full. A trace with losses is no evidence.
     pub lost: u64,
@@ -35,11 +34,9 @@ pub struct Record {
     pub after_us: u64,
     /// The thread.
     pub task: u32,
-    /// The event.
     pub event: Event,
 }
 
-/// An event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
     /// A file is seen for the first time.
@@ -52,7 +49,6 @@ pub enum Event {
         by: Use,
         /// Start offset, bytes.
         offset_bytes: u64,
-        /// Length, bytes.
         length_bytes: u64,
         /// `RWF_` flags of preadv2.
         flags: u32,
@@ -73,14 +69,12 @@ pub enum Event {
     Fault {
         /// The open file before the fault; if the mapping is unknown, only its file is valid.
         by: Use,
-        /// The page.
         page: Page,
         /// The mapping of the page; `None`: it was not found.
         mapping: Option<Mapping>,
     },
     /// A fault mapped the cached pages around it (`mm_filemap_map_pages`).
     Around {
-        /// The file.
         file: u32,
         /// First page.
         first: Page,
@@ -109,14 +103,12 @@ pub enum Event {
     ReadAt(u64),
 }
 
-/// A file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileSeen {
     /// Its number in the trace.
     pub file: u32,
     /// Device number in the kernel's encoding.
     pub device: u32,
-    /// Inode number.
     pub inode: u64,
     /// Pages that were cached already; which ones, and in what folios, is unknown.
     pub cached_pages: u64,
@@ -131,7 +123,6 @@ pub struct FileSeen {
 pub struct Use {
     /// Number of the open file in the trace.
     pub open: u32,
-    /// Its file.
     pub file: u32,
     /// The file's length, bytes.
     pub file_bytes: u64,
@@ -169,13 +160,11 @@ pub struct RaState {
 pub struct Asked {
     /// The open file before the decision.
     pub by: Use,
-    /// The page.
     pub page: Page,
     /// Number of pages requested.
     pub wanted: u64,
 }
 
-/// A window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
     /// First page.
@@ -193,7 +182,6 @@ pub struct Window {
 pub struct Exact {
     /// First page.
     pub first: Page,
-    /// Number of pages.
     pub pages: u64,
     /// Distance of the marker from the end, pages; 0: no marker.
     pub look_ahead: u64,
@@ -245,7 +233,6 @@ impl Mapping {
 /// A folio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cached {
-    /// The file.
     pub file: u32,
     /// First page.
     pub first: Page,

@@ -14,7 +14,6 @@ use std::fs::{self, Metadata};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-/// A mount.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MountIdentity {
     /// File system type.
@@ -27,7 +26,6 @@ pub struct MountIdentity {
     pub numbers: Option<MountNumbers>,
 }
 
-/// The numbers of a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MountNumbers {
     /// The mount id of the mount table. Reused after the mount is gone.
@@ -41,7 +39,6 @@ pub struct MountNumbers {
 pub(super) enum Namespace {
     /// This process's namespace, or unknown.
     Own,
-    /// The namespace of the process with this number.
     OfProcess(u32),
     /// The namespace has ended, and the mount with it.
     Ended,

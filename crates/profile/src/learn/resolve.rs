@@ -60,7 +60,7 @@ pub fn places<'a>(table: &'a [Mount], device: u32, path: &'a [u8]) -> impl Itera
 
 /// A file that was found.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct FilePlace {
     /// A path that the recorder can open.
     pub path: Vec<u8>,
     /// Type of its file system.
@@ -124,11 +124,11 @@ impl<'a> Resolver<'a> {
     }
 
     /// Finds a file by its path in its file system. `None`: the file system is not mounted where we can reach it.
-    pub fn place(&self, file: &FileSeen) -> Option<Place> {
+    pub fn place(&self, file: &FileSeen) -> Option<FilePlace> {
         let mut first = None;
         for (mount, path) in places(self.own, file.device, &file.path) {
             let stat = self.filesystem.lstat(as_path(&path)).filter(|stat| self.is_same(file, &path, stat));
-            let place = Place { path, fs_type: mount.fs_type.clone(), stat };
+            let place = FilePlace { path, fs_type: mount.fs_type.clone(), stat };
             if place.stat.is_some() && !file.unlinked && !file.incomplete {
                 return Some(place);
             }
@@ -136,18 +136,18 @@ impl<'a> Resolver<'a> {
         }
         let (mount, place) = first?;
         let elsewhere = self.renamed(file, &place).or_else(|| self.moved(file, mount));
-        Some(elsewhere.unwrap_or(Place { stat: None, ..place }))
+        Some(elsewhere.unwrap_or(FilePlace { stat: None, ..place }))
     }
 
     /// The current path of a file if a directory above it was renamed and the file system can open inodes by number.
-    fn moved(&self, file: &FileSeen, mount: &Mount) -> Option<Place> {
+    fn moved(&self, file: &FileSeen, mount: &Mount) -> Option<FilePlace> {
         let point = as_path(&mount.mount_point);
         let path = self.filesystem.path_of_inode(point, &mount.fs_type, file.inode, file.generation)?;
         // Another file system may be mounted over this one, and have the same inode number.
         let is_there = |stat: &Stat| stat.inode == file.inode && stat.device == DeviceNumber::from_kernel(file.device);
         let stat = self.filesystem.lstat(&path).filter(is_there)?;
         let path = path.into_os_string().into_vec();
-        Some(Place { path, fs_type: mount.fs_type.clone(), stat: Some(stat) })
+        Some(FilePlace { path, fs_type: mount.fs_type.clone(), stat: Some(stat) })
     }
 
     /// The file that has the path of this one now, if it is another one: this one was replaced.
@@ -158,7 +158,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// The same inode under another name in the same directory, as after an atomic replacement.
-    fn renamed(&self, file: &FileSeen, place: &Place) -> Option<Place> {
+    fn renamed(&self, file: &FileSeen, place: &FilePlace) -> Option<FilePlace> {
         if file.incomplete {
             return None;
         }
@@ -168,7 +168,7 @@ impl<'a> Resolver<'a> {
         if !self.is_same(file, &path, &stat) {
             return None;
         }
-        Some(Place { path, stat: Some(stat), ..place.clone() })
+        Some(FilePlace { path, stat: Some(stat), ..place.clone() })
     }
 
     /// Whether the file at a path now is the observed one, and not one that got its inode number later.

@@ -1,6 +1,6 @@
 //! A profile as JSON. The schema is documented in docs/reference/json.md. Lists are always complete.
 
-use super::{Shown, State, first_use_us, milestone_name};
+use super::{FileState, Shown, first_use_us, milestone_name};
 use crate::json::{add_path, lossy, percent_where_needed};
 use ahead_profile::{File, Metadata, Position, Precision, Profile};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ impl Shown<'_> {
     pub fn json(&self, order: &[usize], extents: bool, timeline: bool) -> Value {
         let Shown { profile, states } = *self;
         let recording = &profile.recording;
-        let count = |state: State| states.iter().filter(|other| **other == state).count();
+        let count = |state: FileState| states.iter().filter(|other| **other == state).count();
         let milestones = profile.milestones.iter().map(|milestone| {
             let mut row = json!({ "time_us": milestone.time_us, "kind": milestone_name(milestone.kind) });
             add_path(&mut row, "path", &milestone.path);
@@ -30,10 +30,10 @@ impl Shown<'_> {
             "lost_events": recording.lost_events,
             "runs": recording.runs,
             "stale_files": self.stale_files(),
-            "missing_files": count(State::Missing),
-            "changed_files": count(State::Changed),
-            "unknown_files": count(State::Unknown),
-            "deleted_files": count(State::Deleted),
+            "missing_files": count(FileState::Missing),
+            "changed_files": count(FileState::Changed),
+            "unknown_files": count(FileState::Unknown),
+            "deleted_files": count(FileState::Deleted),
             "command": lossy(&recording.command),
             "duration_us": recording.duration_us,
             "created_unix_s": recording.created_unix_s,
@@ -63,7 +63,7 @@ impl Shown<'_> {
     }
 }
 
-fn file_json(file: &File, state: State) -> Value {
+fn file_json(file: &File, state: FileState) -> Value {
     let mut row = json!({
         "size_bytes": file.size_bytes,
         "used_bytes": file.used_bytes(),

@@ -9,7 +9,7 @@ use ahead_profile::{Extent, TimelineSource, WarmUse};
 use serde_json::{Value, json};
 
 /// A use on the timeline, its extent, and the path of its file; of metadata, the device's node.
-struct Use<'a> {
+struct TimelineUse<'a> {
     warm: WarmUse,
     extent: &'a Extent,
     path: &'a [u8],
@@ -18,17 +18,17 @@ struct Use<'a> {
 
 impl Shown<'_> {
     /// All uses on the timeline, in order of time.
-    fn uses(&self) -> Vec<Use<'_>> {
+    fn uses(&self) -> Vec<TimelineUse<'_>> {
         let profile = self.profile;
         let data = profile.files.iter().map(|file| (&file.path, &file.extents, false));
         let metadata = profile.metadata.iter().map(|device| (&device.device_path, &device.extents, true));
         let all = data.chain(metadata).flat_map(|(path, extents, is_metadata)| {
             extents.iter().filter_map(move |extent| {
                 let warm = extent.warm_use?;
-                Some(Use { warm, extent, path, is_metadata })
+                Some(TimelineUse { warm, extent, path, is_metadata })
             })
         });
-        let mut uses: Vec<Use<'_>> = all.collect();
+        let mut uses: Vec<TimelineUse<'_>> = all.collect();
         uses.sort_by_key(|at| (at.warm.time_us, at.warm.thread, at.warm.cpu_us));
         uses
     }
@@ -57,7 +57,7 @@ impl Shown<'_> {
         let more =
             [("computed", Kind::Number), ("offset", Kind::Number), ("length", Kind::Number), ("file", Kind::Path)];
         let mut table = Table::new(columns.into_iter().chain(more));
-        for Use { warm, extent, path, .. } in self.uses() {
+        for TimelineUse { warm, extent, path, .. } in self.uses() {
             table.row([
                 time(warm.time_us),
                 time(extent.first_use_us),
@@ -74,7 +74,7 @@ impl Shown<'_> {
     /// `null` without a timeline.
     pub(super) fn timeline_json(&self) -> Value {
         let Some(timeline) = &self.profile.timeline else { return Value::Null };
-        let uses = self.uses().into_iter().map(|Use { warm, extent, path, is_metadata }| {
+        let uses = self.uses().into_iter().map(|TimelineUse { warm, extent, path, is_metadata }| {
             let mut row = json!({
                 "warm_use_us": warm.time_us,
                 "first_use_us": extent.first_use_us,

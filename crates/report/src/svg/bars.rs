@@ -22,7 +22,6 @@ pub struct Bar {
     pub label: String,
     /// Its colour.
     pub tone: Tone,
-    /// Median.
     pub median: f64,
     /// Smallest value.
     pub min: f64,

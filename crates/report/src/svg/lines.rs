@@ -12,7 +12,6 @@ const AXIS: f64 = 48.0;
 /// Maximum number of labels on the lower axis: more would overlap.
 const MOST_LABELS: usize = 16;
 
-/// An axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Axis<'a> {
     /// The quantity with its unit.

@@ -3,14 +3,12 @@
 use super::{Anchor, Canvas, WIDTH};
 use std::ops::Range;
 
-/// One file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileMap {
     /// Its name, printable.
     pub label: String,
     /// The text at the right: `1.2 MiB of 9.4 MiB`.
     pub note: String,
-    /// Its size, bytes.
     pub size_bytes: u64,
     /// Used byte ranges, in any order.
     pub used: Vec<Range<u64>>,

@@ -26,7 +26,6 @@ pub struct Row {
 pub struct Dot {
     /// Index of the row.
     pub row: usize,
-    /// Time, microseconds.
     pub time_us: u64,
     /// Bytes used.
     pub bytes: u64,
@@ -35,7 +34,6 @@ pub struct Dot {
 /// An event, drawn as a line across all rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Time, microseconds.
     pub time_us: u64,
     /// Its name, printable.
     pub label: String,

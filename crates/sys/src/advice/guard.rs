@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A range of addresses; the start is 0 if the slot is free. An atomic pair, because the handler runs between fork and exec, where no lock
 /// may be taken.
-struct Slot {
+struct GuardSlot {
     start: AtomicUsize,
     end: AtomicUsize,
 }
@@ -20,7 +20,8 @@ struct Slot {
 /// that advise on each of their files.
 const SLOTS: usize = 256;
 
-static TABLE: [Slot; SLOTS] = [const { Slot { start: AtomicUsize::new(0), end: AtomicUsize::new(0) } }; SLOTS];
+static TABLE: [GuardSlot; SLOTS] =
+    [const { GuardSlot { start: AtomicUsize::new(0), end: AtomicUsize::new(0) } }; SLOTS];
 
 /// Advice to the kernel that ends with this value: then it is [`KernelAdvice::Normal`] again. Also in a child made by fork, at once.
 #[derive(Debug)]
@@ -66,7 +67,7 @@ impl Drop for Guard {
 }
 
 fn claim(addresses: &Range<usize>) -> Option<usize> {
-    let free = |slot: &Slot| {
+    let free = |slot: &GuardSlot| {
         slot.start.compare_exchange(0, addresses.start.max(1), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     };
     let slot = TABLE.iter().position(free)?;

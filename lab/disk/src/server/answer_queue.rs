@@ -27,7 +27,6 @@ const SPARE_BUFFERS: usize = 128;
 /// Time from the last read until processors may sleep again: pauses of programs between reads are shorter.
 const AWAKE_TIME: Duration = Duration::from_millis(500);
 
-/// An answer.
 #[derive(Debug)]
 pub struct Answer {
     /// Due time and fault.

@@ -1,6 +1,6 @@
 //! The control socket: on each connection root sends one request, a line, and the daemon answers.
 
-use super::Event;
+use super::ServerEvent;
 use super::engine::Engine;
 use crate::{Error, Result};
 use ahead_disk::protocol::{self, Answer, Ask, LINE_MAX_BYTES};
@@ -19,8 +19,8 @@ const MAX_CLIENTS: usize = 32;
 /// Timeout of a request, and of its answer.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Starts to answer on this socket; sends [`Event::Ended`] to `end` after a request to end.
-pub fn listen(socket: &Path, engine: Arc<Engine>, end: Sender<Event>) -> Result<()> {
+/// Starts to answer on this socket; sends [`ServerEvent::Ended`] to `end` after a request to end.
+pub fn listen(socket: &Path, engine: Arc<Engine>, end: Sender<ServerEvent>) -> Result<()> {
     let failed = |e| Error::io(format!("listen on {}", socket.display()), e);
     let listener = UnixListener::bind(socket).map_err(failed)?;
     std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
@@ -48,7 +48,7 @@ pub fn listen(socket: &Path, engine: Arc<Engine>, end: Sender<Event>) -> Result<
     std::thread::Builder::new().name("listen".into()).spawn(serve).map(drop).map_err(failed)
 }
 
-fn answer(stream: &UnixStream, engine: &Engine, end: &Sender<Event>) -> std::io::Result<()> {
+fn answer(stream: &UnixStream, engine: &Engine, end: &Sender<ServerEvent>) -> std::io::Result<()> {
     stream.set_read_timeout(Some(CLIENT_TIMEOUT))?;
     stream.set_write_timeout(Some(CLIENT_TIMEOUT))?;
     let mut line = String::new();
@@ -61,7 +61,7 @@ fn answer(stream: &UnixStream, engine: &Engine, end: &Sender<Event>) -> std::io:
     let written = stream.write_all(line.as_bytes());
     if is_end {
         // After the answer, because the process ends.
-        end.send(Event::Ended).map_err(std::io::Error::other)?;
+        end.send(ServerEvent::Ended).map_err(std::io::Error::other)?;
     }
     written
 }

@@ -46,7 +46,7 @@ pub struct Schedule {
 }
 
 #[derive(Debug)]
-struct State {
+struct EngineState {
     /// The lowest number that has not arrived; `None`: no request has arrived.
     next_number: Option<u64>,
     model: Model,
@@ -69,7 +69,7 @@ struct State {
 /// The model of one disk with its counters and faults.
 #[derive(Debug)]
 pub struct Engine {
-    state: Mutex<State>,
+    state: Mutex<EngineState>,
     /// Notified when a number arrives.
     arrived: Condvar,
     order_timeout: Duration,
@@ -81,7 +81,7 @@ impl Engine {
         Engine {
             arrived: Condvar::new(),
             order_timeout: ORDER_TIMEOUT,
-            state: Mutex::new(State {
+            state: Mutex::new(EngineState {
                 next_number: None,
                 model,
                 capacity_bytes: setup.capacity_bytes,
@@ -102,7 +102,7 @@ impl Engine {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, EngineState> {
         // The state holds only counters: a panic leaves no dangerous state.
         self.state.lock().ignore_poison()
     }
@@ -146,7 +146,7 @@ impl Engine {
     }
 
     /// The state, after all earlier requests have arrived.
-    fn state_in_order(&self, number: u64) -> MutexGuard<'_, State> {
+    fn state_in_order(&self, number: u64) -> MutexGuard<'_, EngineState> {
         let mut state = self.state();
         let until = Instant::now() + self.order_timeout;
         while state.next_number.is_some_and(|next| next < number) {
@@ -229,7 +229,7 @@ impl Engine {
     }
 }
 
-impl State {
+impl EngineState {
     fn arrive(&mut self, range: ByteRange, now: u64) -> Schedule {
         self.counted.requests += 1;
         self.counted.bytes += range.length_bytes;

@@ -19,7 +19,7 @@ pub(crate) struct LookupCounts {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum CacheProbeState {
     Present,
     InFlight,
     Absent,
@@ -33,20 +33,20 @@ impl LookupCounts {
         let (present, cached) = (cache::present(file, first, length)?, cache::resident(file, first, length)?);
         let holds = |ranges: &[Range<u64>], page: u64| ranges.iter().any(|range| range.contains(&(page * PAGE_BYTES)));
         let states = pages.map(|page| match () {
-            () if holds(&present, page) => State::Present,
-            () if holds(&cached, page) => State::InFlight,
-            () => State::Absent,
+            () if holds(&present, page) => CacheProbeState::Present,
+            () if holds(&cached, page) => CacheProbeState::InFlight,
+            () => CacheProbeState::Absent,
         });
         self.count(states);
         Ok(())
     }
 
-    fn count(&mut self, states: impl Iterator<Item = State>) {
-        let mut before = State::Present;
+    fn count(&mut self, states: impl Iterator<Item = CacheProbeState>) {
+        let mut before = CacheProbeState::Present;
         for state in states {
             match state {
-                State::InFlight if before != State::InFlight => self.locked += 1,
-                State::Absent if before != State::Absent => self.misses += 1,
+                CacheProbeState::InFlight if before != CacheProbeState::InFlight => self.locked += 1,
+                CacheProbeState::Absent if before != CacheProbeState::Absent => self.misses += 1,
                 _ => self.hits += 1,
             }
             before = state;
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn adjacent_pages_in_flight_are_one_wait() {
-        use State::{Absent, InFlight, Present};
+        use CacheProbeState::{Absent, InFlight, Present};
         let mut counts = LookupCounts::default();
         counts.count([Present, InFlight, InFlight, Absent, Absent, Present, Absent].into_iter());
         assert_eq!(counts, LookupCounts { hits: 4, locked: 1, misses: 2 });

@@ -4,7 +4,7 @@ use ahead_sys::locks::IgnorePoison;
 use std::sync::{Condvar, Mutex, MutexGuard};
 
 #[derive(Default)]
-struct State {
+struct GateState {
     waiting: usize,
     /// `true`: open; `false`: cancelled; `None`: undecided.
     is_open: Option<bool>,
@@ -13,12 +13,12 @@ struct State {
 /// Closed until it is opened or cancelled, once.
 #[derive(Default)]
 pub struct Gate {
-    state: Mutex<State>,
+    state: Mutex<GateState>,
     changed: Condvar,
 }
 
 impl Gate {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, GateState> {
         self.state.lock().ignore_poison()
     }
 

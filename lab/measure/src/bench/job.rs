@@ -20,7 +20,6 @@ pub enum Work {
 pub struct Part {
     /// Index of the file.
     pub file: usize,
-    /// The stream.
     pub stream: Stream,
     /// The work on the bytes.
     pub work: Work,
@@ -37,9 +36,7 @@ impl Part {
 /// A row of a job: readers that run at the same time, each with a sequence of parts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variant {
-    /// Its name.
     pub name: String,
-    /// The readers.
     pub readers: Vec<Vec<Part>>,
     /// Take samples of user, system and idle time.
     pub timeline: bool,
@@ -87,9 +84,7 @@ impl Variant {
 /// A program of the papers, or a common pattern of programs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
-    /// Its name.
     pub name: &'static str,
-    /// Its variants.
     pub variants: Vec<Variant>,
 }
 

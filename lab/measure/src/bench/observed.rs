@@ -34,7 +34,6 @@ pub struct Observed {
     pub reads: Option<Reads>,
     /// Bytes of the files that were evicted during the run; unused ones among them were read twice. `None` without an observer.
     pub evicted_bytes: Option<u64>,
-    /// Bytes read.
     pub read_bytes: u64,
     /// Bytes written.
     pub write_bytes: u64,

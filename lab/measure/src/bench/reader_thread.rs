@@ -34,7 +34,6 @@ pub(crate) struct ReaderContext<'a> {
     pub stop: &'a AtomicBool,
 }
 
-/// The result of a reader.
 #[derive(Debug, Default)]
 pub(crate) struct ReaderResult {
     pub read_bytes: u64,
@@ -45,8 +44,7 @@ pub(crate) struct ReaderResult {
     pub timeline: Vec<Sample>,
 }
 
-/// An open file.
-enum Opened {
+enum OpenedFile {
     Plain { file: File, mapping: Option<Mapping> },
     Through(Reader),
 }
@@ -54,7 +52,7 @@ enum Opened {
 /// Runs the parts of one reader.
 pub(crate) struct ReaderThread<'a> {
     context: &'a ReaderContext<'a>,
-    opened: HashMap<OpenId, Opened>,
+    opened: HashMap<OpenId, OpenedFile>,
     buffer: Vec<u8>,
     result: ReaderResult,
     began: Instant,
@@ -109,7 +107,7 @@ impl<'a> ReaderThread<'a> {
             Op::Write { open, offset_bytes, length_bytes, .. } => self.write(part, open, offset_bytes, length_bytes)?,
             Op::Seek { open, offset_bytes, .. } => {
                 // Under the kernel every call has its own offset, and a seek has no effect.
-                if let Opened::Through(reader) = self.opened(open)? {
+                if let OpenedFile::Through(reader) = self.opened(open)? {
                     reader.sought(offset_bytes);
                 }
             }
@@ -129,14 +127,14 @@ impl<'a> ReaderThread<'a> {
             file.set_len(0).map_err(|e| Error::io("truncate", e))?;
         }
         let opened = match self.context.engine {
-            Some(engine) => Opened::Through(engine.take(file, held.path())?),
-            None => Opened::Plain { file, mapping: None },
+            Some(engine) => OpenedFile::Through(engine.take(file, held.path())?),
+            None => OpenedFile::Plain { file, mapping: None },
         };
         self.opened.insert(open, opened);
         Ok(())
     }
 
-    fn opened(&mut self, open: OpenId) -> Result<&mut Opened> {
+    fn opened(&mut self, open: OpenId) -> Result<&mut OpenedFile> {
         self.opened.get_mut(&open).ok_or_else(|| Error::Job("a file is used before it is opened".into()))
     }
 
@@ -146,8 +144,10 @@ impl<'a> ReaderThread<'a> {
         buffer.resize(length as usize, 0);
         let began = Instant::now();
         match self.opened(open)? {
-            Opened::Plain { file, .. } => file.read_exact_at(&mut buffer, offset).map_err(|e| Error::io("read", e))?,
-            Opened::Through(reader) => {
+            OpenedFile::Plain { file, .. } => {
+                file.read_exact_at(&mut buffer, offset).map_err(|e| Error::io("read", e))?
+            }
+            OpenedFile::Through(reader) => {
                 let read = reader.read_at(&mut buffer, offset)?;
                 if read < buffer.len() {
                     return Err(Error::io("read", std::io::Error::from(std::io::ErrorKind::UnexpectedEof)));
@@ -169,8 +169,8 @@ impl<'a> ReaderThread<'a> {
         buffer.resize(PAGE_BYTES as usize, 0);
         let began = Instant::now();
         match self.opened(open)? {
-            Opened::Through(reader) => drop(reader.copy_mapped(page, &mut buffer)?),
-            Opened::Plain { file, mapping } => {
+            OpenedFile::Through(reader) => drop(reader.copy_mapped(page, &mut buffer)?),
+            OpenedFile::Plain { file, mapping } => {
                 let mapping = match mapping {
                     Some(mapping) => mapping,
                     None => {
@@ -203,8 +203,8 @@ impl<'a> ReaderThread<'a> {
         }
         let began = Instant::now();
         match self.opened(open)? {
-            Opened::Plain { file, .. } => file.write_all_at(&buffer, offset).map_err(|e| Error::io("write", e))?,
-            Opened::Through(reader) => reader.write_at(&buffer, offset)?,
+            OpenedFile::Plain { file, .. } => file.write_all_at(&buffer, offset).map_err(|e| Error::io("write", e))?,
+            OpenedFile::Through(reader) => reader.write_at(&buffer, offset)?,
         }
         self.count_latency(began);
         self.buffer = buffer;
@@ -215,8 +215,8 @@ impl<'a> ReaderThread<'a> {
     fn sync(&mut self) -> Result<()> {
         for opened in self.opened.values() {
             match opened {
-                Opened::Plain { file, .. } => file.sync_data().map_err(|e| Error::io("sync", e))?,
-                Opened::Through(reader) => reader.sync()?,
+                OpenedFile::Plain { file, .. } => file.sync_data().map_err(|e| Error::io("sync", e))?,
+                OpenedFile::Through(reader) => reader.sync()?,
             }
         }
         Ok(())
@@ -225,7 +225,7 @@ impl<'a> ReaderThread<'a> {
     fn probe_cache(&mut self, open: OpenId, offset: u64, length: u64) -> Result<()> {
         let mut lookups = self.result.lookups;
         if self.context.probes_cache
-            && let Opened::Plain { file, .. } = self.opened(open)?
+            && let OpenedFile::Plain { file, .. } = self.opened(open)?
         {
             lookups.probe(file, offset, length)?;
         }

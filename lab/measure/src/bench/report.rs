@@ -23,7 +23,6 @@ pub struct Results {
     pub window_kb: Option<u64>,
     /// The description of the disk for policies; `None` if no policy ran.
     pub traits: Option<DeviceDescription>,
-    /// The rows.
     pub rows: Vec<Row>,
 }
 

@@ -11,9 +11,7 @@ use std::sync::atomic::AtomicBool;
 
 /// The jobs and settings of a measurement.
 pub struct Plan<'a> {
-    /// The job.
     pub job: &'a Job,
-    /// Its files.
     pub files: &'a Files,
     /// The read-aheads; the others are compared with the first.
     pub read_aheads: &'a [ReadAhead],
@@ -32,9 +30,7 @@ pub struct Plan<'a> {
 /// The next run.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// The variant.
     pub variant: String,
-    /// The read-ahead.
     pub read_ahead: String,
 }
 

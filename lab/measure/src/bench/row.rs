@@ -12,9 +12,7 @@ use serde::Serialize;
 /// with the median time. For an even number of runs, that is the faster of the middle two.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// The job.
     pub job: &'static str,
-    /// The variant.
     pub variant: String,
     /// The policy, `kernel` or `direct`.
     pub policy: String,
@@ -24,7 +22,6 @@ pub struct Row {
     pub streams: u64,
     /// Bytes of a call.
     pub block_bytes: u64,
-    /// Number of runs.
     pub runs: u64,
     /// Time of a run, seconds.
     pub elapsed_s: Spread,

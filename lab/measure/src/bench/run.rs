@@ -25,7 +25,6 @@ use std::time::{Duration, Instant};
 pub enum Method {
     /// The kernel's read-ahead.
     Kernel,
-    /// A policy.
     Policy(Choice),
     /// No read-ahead: long reads of whole files, past the page cache. The throughput of the disk.
     Direct,
@@ -34,7 +33,6 @@ pub enum Method {
 /// A read-ahead: method and window.
 #[derive(Clone, Debug)]
 pub struct ReadAhead {
-    /// The method.
     pub method: Method,
     /// The window, pages; for a policy with `n` in its name, `n`. `None`: the current window of the device.
     pub pages: Option<u64>,
@@ -115,12 +113,9 @@ fn with_argument(text: &str, pages: u64) -> String {
 /// Returns the bytes of a job's files that were evicted since the observer started.
 pub type Evicted<'a> = &'a dyn Fn() -> ahead_sys::Result<u64>;
 
-/// The settings of a run.
 #[derive(Clone, Copy)]
 pub struct RunSettings<'a> {
-    /// The files.
     pub files: &'a Files,
-    /// The read-ahead.
     pub read_ahead: &'a ReadAhead,
     /// The description of the disk for policies.
     pub device: DeviceDescription,

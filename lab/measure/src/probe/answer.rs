@@ -6,7 +6,6 @@ use serde::Serialize;
 /// Method of an answer that was not requested.
 pub(crate) const NOT_ASKED: &str = "not asked for";
 
-/// A value.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Value {

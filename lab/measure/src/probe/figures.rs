@@ -18,7 +18,6 @@ const AGAIN_STEP: u64 = 16;
 pub struct Figure {
     /// Its number in the paper.
     pub number: u32,
-    /// The title.
     pub title: &'static str,
     /// Title of the horizontal axis.
     pub x: &'static str,

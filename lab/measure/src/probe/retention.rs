@@ -31,11 +31,11 @@ pub fn find(run: &Run, eyes: Eyes, limit: Option<Duration>) -> Result<Answer> {
         // The limit holds only for a first run that finds no eviction: the other runs take as long as the first.
         let limit = limit.filter(|_| found.is_empty()).map(|limit| began + limit);
         match gone_after(run, eyes, limit)? {
-            Ended::Gone(bytes) => found.push(bytes as f64),
-            Ended::Kept(bytes) => {
+            RetentionEnded::Gone(bytes) => found.push(bytes as f64),
+            RetentionEnded::Kept(bytes) => {
                 return Ok(Answer::none("bytes", format!("{bytes} bytes stayed cached, all that there are")));
             }
-            Ended::Late(bytes) => {
+            RetentionEnded::Late(bytes) => {
                 let why = format!("{bytes} bytes stayed cached; no more was read, as it takes long");
                 return Ok(Answer::none("bytes", why));
             }
@@ -65,7 +65,7 @@ fn concluded(found: &[f64], eyes: Eyes) -> Answer {
 }
 
 /// The end of a run, and the number of bytes that it read.
-enum Ended {
+enum RetentionEnded {
     /// The checked page is not cached any more.
     Gone(u64),
     /// The whole file was read, and all of it is cached.
@@ -74,7 +74,7 @@ enum Ended {
     Late(u64),
 }
 
-fn gone_after(run: &Run, eyes: Eyes, limit: Option<Instant>) -> Result<Ended> {
+fn gone_after(run: &Run, eyes: Eyes, limit: Option<Instant>) -> Result<RetentionEnded> {
     let subject = run.subject;
     subject.make_cold(run.watcher)?;
     let (reader, look) = (subject.open()?, subject.open_exact()?);
@@ -86,7 +86,7 @@ fn gone_after(run: &Run, eyes: Eyes, limit: Option<Instant>) -> Result<Ended> {
             break;
         }
         if limit.is_some_and(|limit| Instant::now() > limit) {
-            return Ok(Ended::Late(read_bytes));
+            return Ok(RetentionEnded::Late(read_bytes));
         }
         let piece = PIECE_BYTES.min(all_bytes - read_bytes);
         subject.read(&reader, read_bytes, piece as usize)?;
@@ -95,10 +95,10 @@ fn gone_after(run: &Run, eyes: Eyes, limit: Option<Instant>) -> Result<Ended> {
             (true, _) => gone_since = None,
             // An access may be slow for other reasons, but rarely twice in a row.
             (false, None) if eyes != Eyes::Asking => gone_since = Some(read_bytes),
-            (false, since) => return Ok(Ended::Gone(since.unwrap_or(read_bytes))),
+            (false, since) => return Ok(RetentionEnded::Gone(since.unwrap_or(read_bytes))),
         }
     }
-    Ok(Ended::Kept(read_bytes))
+    Ok(RetentionEnded::Kept(read_bytes))
 }
 
 #[cfg(test)]

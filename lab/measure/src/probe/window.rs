@@ -151,7 +151,7 @@ pub(crate) fn brings_blocks(run: &Run, eyes: Eyes) -> Result<bool> {
 }
 
 /// Window and trigger from the steps that repeat.
-fn steady_answers(run: &Run, eyes: Eyes, seen: &Seen) -> Result<(Answer, Answer)> {
+fn steady_answers(run: &Run, eyes: Eyes, seen: &WindowSeen) -> Result<(Answer, Answer)> {
     let sizes: Vec<u64> = seen.lasts.iter().map(|step| step.pages()).collect();
     let distances: Vec<u64> = seen.lasts.iter().map(|step| step.before_end()).collect();
     let (Some((pages, mut votes)), Some((distance, mut distance_votes))) =
@@ -198,7 +198,7 @@ fn without_window(run: &Run, eyes: Eyes) -> Result<(Answer, Answer)> {
     Ok((Answer::counted(pages * PAGE_BYTES, "bytes", votes, method), trigger))
 }
 
-fn first_answer(eyes: Eyes, seen: &Seen, window: &Answer) -> Answer {
+fn first_answer(eyes: Eyes, seen: &WindowSeen, window: &Answer) -> Answer {
     match most_frequent(&seen.firsts) {
         _ if window.whole() == Some(0) => Answer::none("bytes", "nothing is read ahead"),
         Some((pages, (agree, all))) => {
@@ -210,7 +210,7 @@ fn first_answer(eyes: Eyes, seen: &Seen, window: &Answer) -> Answer {
 }
 
 /// All windows up to the largest, from the first run, and the number of followed runs that show the same windows.
-fn growth(eyes: Eyes, seen: &Seen, window: &Answer) -> (Vec<u64>, How) {
+fn growth(eyes: Eyes, seen: &WindowSeen, window: &Answer) -> (Vec<u64>, How) {
     let largest = window.whole().map_or(u64::MAX, |bytes| bytes / PAGE_BYTES);
     let up_to_largest = |steps: &Vec<Step>| -> Vec<u64> {
         let grows = steps.iter().position(|step| step.pages() >= largest).map_or(steps.len(), |at| at + 1);
@@ -241,7 +241,7 @@ fn steady(steps: &[Step]) -> Option<&[Step]> {
 
 /// The observations of several runs.
 #[derive(Default)]
-struct Seen {
+struct WindowSeen {
     /// Runs whose steps were followed from the first one on.
     runs: Vec<Vec<Step>>,
     /// Pages of the first step of each run.
@@ -252,7 +252,7 @@ struct Seen {
     unsteady: u64,
 }
 
-impl Seen {
+impl WindowSeen {
     fn add(&mut self, steps: Vec<Step>) {
         self.firsts.extend(steps.first().map(|step| step.pages()));
         let last = steady(&steps);
@@ -275,8 +275,8 @@ impl Seen {
 
 /// Makes several runs. Timing finds all steps only once. After that it checks the first and the last step, which takes a tenth of the
 /// time. If the check fails, timing finds all steps again.
-fn see(run: &Run, eyes: Eyes) -> Result<Seen> {
-    let mut seen = Seen::default();
+fn see(run: &Run, eyes: Eyes) -> Result<WindowSeen> {
+    let mut seen = WindowSeen::default();
     for _ in 0..RUNS {
         run.watcher.go_on("read-ahead of a sequential reader")?;
         if eyes == Eyes::Asking {
@@ -403,7 +403,7 @@ fn willneed_cap_doubled(run: &Run, eyes: Eyes, cap: &Answer) -> Result<Option<An
 }
 
 /// The trigger if the largest windows arrive in pieces: whether it was the first page of the newest window during growth.
-fn trigger_of_growth(eyes: Eyes, seen: &Seen, window: &Answer) -> Answer {
+fn trigger_of_growth(eyes: Eyes, seen: &WindowSeen, window: &Answer) -> Answer {
     /// Steps of growth after which windows are still small on every kernel.
     const SMALL: usize = 3;
     let pairs = seen.runs.iter().flat_map(|steps| steps.windows(2).skip(1).take(SMALL));
@@ -517,7 +517,7 @@ mod tests {
     /// Regression: a window of one of three runs had the same confidence as a window of all runs.
     #[test]
     fn runs_without_a_window_reduce_the_confidence() {
-        let (mut all, mut one) = (Seen::default(), Seen::default());
+        let (mut all, mut one) = (WindowSeen::default(), WindowSeen::default());
         for run in 0..RUNS {
             all.add(steps_of([4, 32, 32, 32]));
             one.add(steps_of(if run == 0 { [4, 32, 32, 32] } else { [4, 8, 16, 24] }));

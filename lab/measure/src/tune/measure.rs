@@ -94,7 +94,6 @@ pub struct Progress {
 pub struct Measured {
     /// The window, KiB.
     pub kb: u64,
-    /// Number of runs.
     pub runs: u64,
     /// Geometric mean of the jobs' ratios.
     pub score: f64,

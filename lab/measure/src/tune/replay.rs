@@ -37,7 +37,6 @@ pub(crate) struct OpenRegion<'a> {
     pub file: &'a HeldFile,
     /// First byte; whole pages.
     pub offset_bytes: u64,
-    /// Length, bytes.
     pub length_bytes: u64,
 }
 
@@ -60,14 +59,12 @@ pub(crate) struct Task<'a> {
     pub first: usize,
 }
 
-/// The result of a replay.
 #[derive(Debug, Default)]
 pub(crate) struct ReplayResult {
     /// From the start of the first program to the end of the last.
     pub elapsed: Duration,
     /// Sum of the time in calls and faults, over all programs.
     pub waited: Duration,
-    /// Bytes read.
     pub read_bytes: u64,
     /// Longest call.
     pub latency_most: Duration,
@@ -135,12 +132,12 @@ fn replay_in(
 }
 
 /// An open file, and its mapping after the first access.
-struct Opened {
+struct ReplayOpened {
     file: File,
     mapping: Option<(Mapping, Mapped)>,
 }
 
-impl Opened {
+impl ReplayOpened {
     /// The mapping with these properties. Not included: VM_EXEC, which cannot be set later, and huge pages, which would change the test.
     fn mapping(&mut self, region: &OpenRegion<'_>, properties: Mapped) -> Result<&Mapping> {
         if self.mapping.as_ref().is_none_or(|(_, before)| *before != properties) {
@@ -164,7 +161,7 @@ struct TaskRunner<'a> {
     regions: &'a [OpenRegion<'a>],
     first: usize,
     each: bool,
-    opened: HashMap<OpenId, Opened>,
+    opened: HashMap<OpenId, ReplayOpened>,
     buffer: Vec<u8>,
     result: ReplayResult,
 }
@@ -199,10 +196,10 @@ impl<'a> TaskRunner<'a> {
         Ok(self.regions.get(self.first + file.0 as usize).ok_or_else(missing)?)
     }
 
-    fn opened(&mut self, open: OpenId, region: &OpenRegion) -> Result<&mut Opened> {
+    fn opened(&mut self, open: OpenId, region: &OpenRegion) -> Result<&mut ReplayOpened> {
         Ok(match self.opened.entry(open) {
             Entry::Occupied(opened) => opened.into_mut(),
-            Entry::Vacant(empty) => empty.insert(Opened { file: region.open()?, mapping: None }),
+            Entry::Vacant(empty) => empty.insert(ReplayOpened { file: region.open()?, mapping: None }),
         })
     }
 

@@ -88,7 +88,6 @@ pub(crate) fn recommended(candidates: &[Candidate]) -> u64 {
 /// A job that the current window slows down.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Harm {
-    /// The job.
     pub job: String,
     /// The job's rate under the current window, divided by the rate under the recommended window.
     pub ratio: f64,
@@ -99,7 +98,6 @@ pub struct Harm {
 /// One job under one window.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Job {
-    /// Name of the job.
     pub name: String,
     /// Median rate, in `unit`.
     pub rate: f64,

@@ -160,7 +160,6 @@ fn faults(sizes: &Sizes, count: u64) -> Part {
 pub(crate) struct WorkloadResult {
     /// Bytes read, divided by the time spent in the calls, seconds.
     pub bytes_per_s: f64,
-    /// Longest call, seconds.
     pub longest_call_s: f64,
     /// Bytes of the workload's files in the cache at the end.
     pub cached_bytes: u64,
@@ -183,7 +182,6 @@ pub(crate) fn touched_bytes(ranges: impl IntoIterator<Item = (usize, Range<u64>)
 /// The reads of a program, from its profile: calls on existing files, in the order of first use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProfileWorkload {
-    /// Name of the profile.
     pub name: String,
     /// The files, and their identities when they were first opened.
     pub files: Vec<(PathBuf, Identity)>,

@@ -132,7 +132,6 @@ pub(super) struct Section {
     pub claim: Vec<ClaimText>,
 }
 
-/// A claim.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ClaimText {

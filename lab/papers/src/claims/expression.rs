@@ -8,7 +8,6 @@
 
 use super::value::{Evaluated, Fault, Format, List, Number, Text, Truth, Value, call, pairwise, wrong};
 
-/// An expression.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Expression {
     Constant(Value),

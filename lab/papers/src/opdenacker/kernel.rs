@@ -12,7 +12,7 @@ const FILE_PAGES: u64 = 4096;
 const OPEN: OpenId = OpenId(0);
 const FILE: FileId = FileId(0);
 
-struct Reader {
+struct KernelReader {
     policy: Box<dyn Policy>,
     cache: Cache,
     at: u64,
@@ -24,12 +24,12 @@ struct Reader {
 /// `advise` give advice, `fill` has the whole file cached, `evict` has each requested page evicted before it is needed.
 pub(super) fn run(setup: &Setup) -> Result<Value, PaperError> {
     let policy = ahead_policy::named(&setup.policy)?.build(&Default::default())?;
-    let mut reader = Reader { policy, cache: Cache::new(FILE_PAGES, MOST_PAGES), at: 0, keeps: true };
+    let mut reader = KernelReader { policy, cache: Cache::new(FILE_PAGES, MOST_PAGES), at: 0, keeps: true };
     let steps = setup.argument("steps")?.list()?.iter().map(|step| reader.step(step));
     Ok(Value::record([("steps", List(steps.collect::<Result<_, PaperError>>()?))]))
 }
 
-impl Reader {
+impl KernelReader {
     fn step(&mut self, step: &Value) -> Result<Value, PaperError> {
         let number = |name: &str| step.field(name).and_then(|value| value.whole()).ok();
         let mut requests = Vec::new();

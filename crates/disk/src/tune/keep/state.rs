@@ -38,7 +38,6 @@ pub struct Settings {
     /// All windows that we have set since, KiB. Recorded before they are set, so that the window of a killed process is known as
     /// ours.
     pub written_kb: Vec<u64>,
-    /// The window.
     pub window: Window,
     /// Directories created for this or another target, below the root, the deepest first.
     pub directories: Vec<PathBuf>,
@@ -72,7 +71,7 @@ pub(super) struct Kept {
 }
 
 /// The present window of a state.
-pub(super) enum Place {
+pub(super) enum WindowPlace {
     /// It exists; its setting.
     Here(PathBuf),
     /// It does not exist any more.
@@ -94,23 +93,23 @@ pub(super) fn key_by_number(number: DeviceNumber) -> String {
 }
 
 impl Kept {
-    pub(super) fn place(&self, system: &System) -> Place {
+    pub(super) fn place(&self, system: &System) -> WindowPlace {
         let mounts = system.mounts().unwrap_or_default();
         let own = Some(&self.state.window)
             .filter(|window| window.boot == system.boot() && is_setting(system, &window.setting));
         if let Some(window) = own.filter(|window| self.is_still(system, &mounts, window)) {
-            return Place::Here(window.setting.clone());
+            return WindowPlace::Here(window.setting.clone());
         }
         let mut found = self.state.identity.as_ref().map(|identity| identity.settings(system)).unwrap_or_default();
         found.iter_mut().for_each(|setting| *setting = fs::canonicalize(&setting).unwrap_or_default());
         sorting::sort(&mut found);
         found.dedup();
         match (found.pop(), found.len()) {
-            (Some(setting), 0) => Place::Here(setting),
-            (Some(_), _) => Place::Unknown("several devices have its identity".into()),
+            (Some(setting), 0) => WindowPlace::Here(setting),
+            (Some(_), _) => WindowPlace::Unknown("several devices have its identity".into()),
             (None, _) => match own.filter(|window| is_hidden(system, &mounts, window)) {
-                Some(_) => Place::Unknown("it is mounted in another mount namespace".into()),
-                None => Place::Gone,
+                Some(_) => WindowPlace::Unknown("it is mounted in another mount namespace".into()),
+                None => WindowPlace::Gone,
             },
         }
     }
@@ -173,9 +172,9 @@ impl Store {
                 Err(_) => continue,
             };
             let is_its = match kept.place(&self.system) {
-                Place::Here(setting) => is_same(&setting, &target.setting),
-                Place::Gone => Some(&kept.key) == own.as_ref(),
-                Place::Unknown(_) => false,
+                WindowPlace::Here(setting) => is_same(&setting, &target.setting),
+                WindowPlace::Gone => Some(&kept.key) == own.as_ref(),
+                WindowPlace::Unknown(_) => false,
             };
             if is_its {
                 found.push(kept);

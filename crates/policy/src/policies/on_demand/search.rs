@@ -50,7 +50,6 @@ pub(super) fn hole(view: &dyn View, file: FileId, page: Page, most: u64) -> Opti
 struct Walk<'a> {
     view: &'a dyn View,
     file: FileId,
-    /// The number of its current page.
     page: Page,
     /// Level of the node, 0 at the leaves: a slot represents 64 to the power of this level pages.
     level: u32,

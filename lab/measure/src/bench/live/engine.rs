@@ -2,7 +2,7 @@
 
 use crate::bench::live::book::Book;
 use crate::bench::live::reader::Reader;
-use crate::bench::live::state::{Counters, Running, Settings, Shared, State};
+use crate::bench::live::state::{Counters, LiveState, Running, Settings, Shared};
 use crate::bench::live::{Error, Result};
 use ahead_fetch::calls;
 use ahead_model::DeviceNumber;
@@ -38,7 +38,7 @@ impl Engine {
     ///
     /// Errors: no thread could be started.
     pub fn new(policy: Box<dyn Policy>, settings: Settings) -> Result<Engine> {
-        let shared = Arc::new(Shared::new(State::new(policy, settings)));
+        let shared = Arc::new(Shared::new(LiveState::new(policy, settings)));
         let mut running = Running { shared: shared.clone(), reapers: Vec::new() };
         for _ in 0..REAPERS {
             let shared = shared.clone();

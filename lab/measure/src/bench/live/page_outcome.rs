@@ -1,7 +1,7 @@
 //! Handles an access to a page: the policy receives it if it needs it, and the reader gets its next step.
 
 use crate::bench::live::sending::Asker;
-use crate::bench::live::state::{Locked, Shared, State};
+use crate::bench::live::state::{LiveState, Locked, Shared};
 use ahead_policy::{Access, By, Event, FileId, Found, Page, Requests};
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ const FAULT_AROUND_PAGES: u64 = 16;
 
 /// The reader's knowledge of a page that is in flight according to the book.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seen {
+pub(crate) enum PageSeen {
     /// Not checked yet.
     Not,
     /// The page has arrived.
@@ -36,15 +36,15 @@ pub(crate) enum PageOutcome {
 }
 
 /// The state of the page for the policy, from the book and the reader's check.
-fn found(state: &State, access: &Access, seen: Seen) -> Found {
+fn found(state: &LiveState, access: &Access, seen: PageSeen) -> Found {
     match state.world.book(access.file).map_or(Found::Absent, |book| book.found(access.page)) {
-        Found::Locked { marked, folio } if seen == Seen::There => Found::Present { marked, folio },
+        Found::Locked { marked, folio } if seen == PageSeen::There => Found::Present { marked, folio },
         found => found,
     }
 }
 
 /// Whether the policy needs this access.
-fn is_wanted(state: &State, access: &Access, found: Found) -> bool {
+fn is_wanted(state: &LiveState, access: &Access, found: Found) -> bool {
     let (wants, is_read) = (state.wants, access.by == By::Read);
     let of_this_kind = if is_read { access.begins && wants.calls } else { wants.faults };
     found == Found::Absent || found.is_marked() || wants.pages || of_this_kind
@@ -52,11 +52,11 @@ fn is_wanted(state: &State, access: &Access, found: Found) -> bool {
 
 impl Shared {
     /// A reader accesses `access.page` and continues to `end`.
-    pub fn lookup_page(&self, access: Access, end: Page, seen: Seen) -> PageOutcome {
+    pub fn lookup_page(&self, access: Access, end: Page, seen: PageSeen) -> PageOutcome {
         let mut state = self.lock();
         let first_found = found(&state, &access, seen);
         let mut asker = Asker::of_absent(&access);
-        if first_found.is_locked() && seen == Seen::Not {
+        if first_found.is_locked() && seen == PageSeen::Not {
             return PageOutcome::Look;
         }
         if is_wanted(&state, &access, first_found) {
@@ -85,7 +85,7 @@ impl Shared {
     /// Reports an access to the policy, and sends its requests.
     fn ask<'a>(&'a self, mut state: Locked<'a>, access: Access, asker: &mut Asker) -> Locked<'a> {
         let mut requests = Requests::default();
-        let State { policy, world, counters, .. } = &mut *state;
+        let LiveState { policy, world, counters, .. } = &mut *state;
         if access.found.is_marked()
             && let Some(book) = world.book_mut(access.file)
         {
@@ -166,7 +166,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl LiveState {
     fn used(&mut self, file: FileId, pages: Range<Page>) {
         self.counters.hits += pages.end - pages.start;
         self.use_pages(file, pages);

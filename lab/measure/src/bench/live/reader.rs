@@ -1,6 +1,6 @@
 //! Reads a file through a policy: by calls, or through a mapping.
 
-use crate::bench::live::page_outcome::{PageOutcome, Seen};
+use crate::bench::live::page_outcome::{PageOutcome, PageSeen};
 use crate::bench::live::state::{Running, Shared};
 use crate::bench::live::{Error, Result};
 use ahead_policy::{Access, Advice, By, Call, Event, FileId, Found, OpenId, PAGE_BYTES, Page};
@@ -116,9 +116,9 @@ impl Reader {
 
     /// The next step for a page. Probes the page cache if the book does not know whether the page has arrived.
     fn lookup_page(&mut self, access: &Access, end: Page) -> Result<PageOutcome> {
-        match self.shared().lookup_page(*access, end, Seen::Not) {
+        match self.shared().lookup_page(*access, end, PageSeen::Not) {
             PageOutcome::Look => {
-                let seen = if self.is_there(access.page)? { Seen::There } else { Seen::Coming };
+                let seen = if self.is_there(access.page)? { PageSeen::There } else { PageSeen::Coming };
                 Ok(self.shared().lookup_page(*access, end, seen))
             }
             outcome => Ok(outcome),

@@ -5,7 +5,7 @@
 //!                                                                    ╰── waited for by reapers, or by the reader that misses
 //! ```
 
-use crate::bench::live::state::{Locked, Sent, Shared, State};
+use crate::bench::live::state::{LiveState, Locked, Sent, Shared};
 use ahead_fetch::calls;
 use ahead_policy::{Access, Event, FileId, OpenId, PAGE_BYTES, Page, Request, View, WhenFull};
 use ahead_sys::cache;
@@ -131,21 +131,21 @@ impl Shared {
         let number = state.next_in_line;
         state.next_in_line += 1;
         state.line.push_back(number);
-        let has_turn = |state: &State| state.line.front() == Some(&number) && state.has_room_for(requests);
+        let has_turn = |state: &LiveState| state.line.front() == Some(&number) && state.has_room_for(requests);
         state.counters.queue_waits += u64::from(!has_turn(&state));
         let waited = self.room.wait_while(state, |state| !has_turn(state));
         waited.ignore_poison()
     }
 
     /// Leaves the thread's own request to the reapers, because the thread has to wait for room in the queue first.
-    fn hand_over(&self, state: &mut State, asker: &mut Asker) {
+    fn hand_over(&self, state: &mut LiveState, asker: &mut Asker) {
         if let (Some((file, _)), Some(pages)) = (asker.awaits, asker.request.take()) {
             self.leave(state, file, pages);
         }
     }
 
     /// Lets the reapers wait for a sent request.
-    fn leave(&self, state: &mut State, file: FileId, pages: Range<Page>) {
+    fn leave(&self, state: &mut LiveState, file: FileId, pages: Range<Page>) {
         if let Some(fd) = state.world.book(file).map(|book| book.file.clone()) {
             state.sent.push_back(Sent { fd, file, pages });
             self.sent.notify_one();
@@ -238,7 +238,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl LiveState {
     fn has_room(&self) -> bool {
         self.has_room_for(1)
     }

@@ -61,7 +61,7 @@ pub(crate) struct Sent {
     pub pages: Range<Page>,
 }
 
-pub(crate) struct State {
+pub(crate) struct LiveState {
     pub policy: Box<dyn Policy>,
     pub wants: Wants,
     pub world: World,
@@ -79,7 +79,7 @@ pub(crate) struct State {
 
 /// The state that readers and reapers share.
 pub(crate) struct Shared {
-    state: Mutex<State>,
+    state: Mutex<LiveState>,
     /// Signalled when there is room in the queue.
     pub room: Condvar,
     /// Signalled when a request was sent.
@@ -88,7 +88,7 @@ pub(crate) struct Shared {
     pub row: Mutex<()>,
 }
 
-pub(crate) type Locked<'a> = MutexGuard<'a, State>;
+pub(crate) type Locked<'a> = MutexGuard<'a, LiveState>;
 
 /// The shared state with its threads, which end when the last engine and reader are dropped.
 pub(crate) struct Running {
@@ -108,7 +108,7 @@ impl Drop for Running {
 }
 
 impl Shared {
-    pub fn new(state: State) -> Shared {
+    pub fn new(state: LiveState) -> Shared {
         Shared { state: Mutex::new(state), room: Condvar::new(), sent: Condvar::new(), row: Mutex::new(()) }
     }
 
@@ -118,9 +118,9 @@ impl Shared {
     }
 }
 
-impl State {
-    pub fn new(policy: Box<dyn Policy>, settings: Settings) -> State {
-        State {
+impl LiveState {
+    pub fn new(policy: Box<dyn Policy>, settings: Settings) -> LiveState {
+        LiveState {
             wants: policy.wants(),
             policy,
             world: World::new(settings.queue_limit.unwrap_or(0)),

@@ -18,23 +18,23 @@ const MB: f64 = 1e6;
 const MAX_CURVES: usize = SERIES.len();
 
 /// A part of a row: its name and its value; `None` where it is not counted.
-type Part = (&'static str, fn(&Row) -> Option<f64>);
+type PagePart = (&'static str, fn(&Row) -> Option<f64>);
 
-const TIMES: [Part; 3] =
+const TIMES: [PagePart; 3] =
     [("user", |row| Some(row.user_s)), ("system", |row| Some(row.system_s)), ("idle", |row| Some(row.idle_s))];
-const FOUND: [Part; 3] = [
+const FOUND: [PagePart; 3] = [
     ("hits", |row| Some(row.hits? as f64 / 1e3)),
     ("locked", |row| Some(row.locked? as f64 / 1e3)),
     ("misses", |row| Some(row.misses? as f64 / 1e3)),
 ];
-const WAITS: [Part; 3] = [
+const WAITS: [PagePart; 3] = [
     ("locked", |row| Some(row.locked? as f64)),
     ("misses", |row| Some(row.misses? as f64)),
     ("queue waits", |row| Some(row.queue_waits? as f64)),
 ];
-const THROUGHPUT: [Part; 1] = [("throughput", |row| Some(row.throughput_bytes_per_s.median / MB))];
-const CPU: [Part; 1] = [("CPU", |row| Some(row.cpu_percent))];
-const AMPLIFICATION: [Part; 1] = [("amplification", |row| row.amplification)];
+const THROUGHPUT: [PagePart; 1] = [("throughput", |row| Some(row.throughput_bytes_per_s.median / MB))];
+const CPU: [PagePart; 1] = [("CPU", |row| Some(row.cpu_percent))];
+const AMPLIFICATION: [PagePart; 1] = [("amplification", |row| row.amplification)];
 
 /// The results as a page.
 pub fn page(job: &Job, results: &Results) -> String {
@@ -79,7 +79,7 @@ fn label(row: &Row) -> String {
 }
 
 /// Adds a section of bars for the rows whose parts are counted.
-fn bars(page: &mut Page, heading: &str, unit: &str, parts: &[Part], all: &[Row], caption: &str) {
+fn bars(page: &mut Page, heading: &str, unit: &str, parts: &[PagePart], all: &[Row], caption: &str) {
     let counted = |row: &Row| {
         let values: Vec<Option<f64>> = parts.iter().map(|(_, of)| of(row)).collect();
         let is_counted = values.iter().any(Option::is_some);

@@ -47,7 +47,7 @@ pub fn find(run: &Run, reads: &mut Reads, single: &Single) -> Result<Found> {
     let access_ns = mean(&single.undisturbed()).0;
     let seeks = match reads.is_whole {
         true => {
-            let seeks = Measured::measure(run, reads, (outer, inner), turn_ns, overhead_ns)?;
+            let seeks = RotatingMeasured::measure(run, reads, (outer, inner), turn_ns, overhead_ns)?;
             seeks.believed(access_ns, turn_ns / 2.0 + overhead_ns)
         }
         false => Err("only the test file may be read: seeks are short".to_owned()),
@@ -102,7 +102,7 @@ fn bandwidth_answer(rates: &[f64], is_whole: bool) -> Answer {
     Answer::middle_of(rates, "bytes_per_s", method)
 }
 
-fn seek_answer(seeks: &std::result::Result<Measured, String>, which: usize) -> Answer {
+fn seek_answer(seeks: &std::result::Result<RotatingMeasured, String>, which: usize) -> Answer {
     let measured = match seeks {
         Ok(measured) => measured,
         Err(why) => return Answer::none("us", why),
@@ -231,23 +231,29 @@ const FULL: usize = 2;
 
 /// The measured seeks.
 #[derive(Clone, Debug)]
-struct Measured {
+struct RotatingMeasured {
     seeks: Seeks,
     /// The 95 % interval of each seek.
     ranges: [[f64; 2]; 3],
 }
 
-impl Measured {
-    fn measure(run: &Run, reads: &mut Reads, rates: (f64, f64), turn_ns: f64, overhead_ns: f64) -> Result<Measured> {
+impl RotatingMeasured {
+    fn measure(
+        run: &Run,
+        reads: &mut Reads,
+        rates: (f64, f64),
+        turn_ns: f64,
+        overhead_ns: f64,
+    ) -> Result<RotatingMeasured> {
         let mut times = Vec::new();
         for share in SHARES {
             times.push(seek(run, reads, rates, share, overhead_ns)?);
         }
-        Ok(Measured::of(&times, turn_ns, overhead_ns))
+        Ok(RotatingMeasured::of(&times, turn_ns, overhead_ns))
     }
 
     /// Computes the seeks from the times at each distance.
-    fn of(times: &[Vec<f64>], turn_ns: f64, overhead_ns: f64) -> Measured {
+    fn of(times: &[Vec<f64>], turn_ns: f64, overhead_ns: f64) -> RotatingMeasured {
         /// Number of experiments that the bootstrap draws.
         const RESAMPLES: usize = 200;
         let through = |times: &[Vec<f64>]| {
@@ -262,12 +268,12 @@ impl Measured {
             let values: Vec<f64> = others.iter().map(|seeks| seeks.0[which]).collect();
             [quantile(&values, 0.025), quantile(&values, 0.975)]
         };
-        Measured { seeks: through(times), ranges: [range(TRACK), range(AVERAGE), range(FULL)] }
+        RotatingMeasured { seeks: through(times), ranges: [range(TRACK), range(AVERAGE), range(FULL)] }
     }
 
     /// Accepts the seeks only if they explain the time of a random read: the average seek and the other waits (half a turn, the
     /// overhead). `Err` as text: the reason.
-    fn believed(self, access_ns: f64, else_ns: f64) -> std::result::Result<Measured, String> {
+    fn believed(self, access_ns: f64, else_ns: f64) -> std::result::Result<RotatingMeasured, String> {
         /// Permitted deviation as a part of that time, besides the uncertainty of the average.
         const OFF: f64 = 0.1;
         let [low, high] = self.ranges[AVERAGE];
@@ -381,13 +387,13 @@ mod tests {
 
     /// Times of a disk with a rotation of 8 ms at each distance. Seeks with this average, as in a data sheet, each with a random
     /// rotation.
-    fn measured(spread: f64) -> Measured {
+    fn measured(spread: f64) -> RotatingMeasured {
         let mut chance = Chance::new(7);
         let mut at = |share: f64| -> Vec<f64> {
             let seek_ns = 0.8e6 + 12e6 * share.min(KNEE).sqrt() + 10e6 * (share - KNEE).max(0.0);
             (0..SEEKS).map(|_| seek_ns + 8e6 * spread * chance.below(1000) as f64 / 1e3 + 1e5).collect()
         };
-        Measured::of(&SHARES.map(&mut at), 8e6 * spread, 1e5)
+        RotatingMeasured::of(&SHARES.map(&mut at), 8e6 * spread, 1e5)
     }
 
     /// Regression: the interval was the same for each disk.
