@@ -63,7 +63,7 @@ impl<'a> Rendered<'a> {
         let bars: Vec<Bar> = self
             .rows()
             .into_iter()
-            .filter_map(|(name, measured)| Some((name, measured?.spread.clone())))
+            .filter_map(|(name, measured)| Some((name, measured?.spread)))
             .map(|(name, spread)| Bar {
                 label: name.to_owned(),
                 tone: match name {
