@@ -7,4 +7,6 @@ mod forks;
 mod hanging;
 mod mapped_errors;
 mod scarce;
-mod target;
+pub mod target;
+
+pub use scarce::use_up_descriptors;

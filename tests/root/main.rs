@@ -8,6 +8,7 @@ mod counters;
 mod crash;
 mod disk;
 mod embedded;
+mod faults;
 mod fetch;
 mod hostile;
 mod library;

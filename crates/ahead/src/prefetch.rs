@@ -27,7 +27,6 @@
 
 mod account;
 pub mod account_lines;
-mod brake;
 mod confirm;
 mod description_check;
 mod devices;

@@ -13,11 +13,28 @@
 //! If the system refuses a thread (`ulimit -u`, a control group), there is one worker less. If there is no thread at all, the
 //! calling thread does the work. A caller may limit the threads of the process; at a limit of two the calling thread does all the work.
 
+/// For tests.
+#[cfg(test)]
+#[derive(Debug)]
+struct NoPause;
+
+#[cfg(test)]
+impl BeforeRequest for NoPause {
+    fn check(&self) -> Result<(), Stop> {
+        Ok(())
+    }
+
+    fn is_paused(&self) -> bool {
+        false
+    }
+}
+
 #[cfg(all(test, feature = "shuttle"))]
 mod schedules;
 #[cfg(all(test, not(feature = "shuttle")))]
 mod tests;
 
+use crate::brake::{BeforeRequest, LOOK_INTERVAL, Stop};
 use crate::workers::{Job, Start, Workers};
 use ahead_sys::tasks;
 use std::io;
@@ -44,10 +61,6 @@ pub const LONGEST_STILL: Duration = Duration::from_secs(2);
 /// (`SD_TIMEOUT` in drivers/scsi/sd.h). A disk that has to spin up takes 5 to 15 seconds.
 pub const NOT_ANSWERING: Duration = Duration::from_secs(30);
 
-/// Interval between checks of the machine, by the caller of [`WorkerPool::run`]: long enough for a meaningful share of waiting, short compared with
-/// a deadline.
-pub const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-
 /// Threads of a limited process that are no workers: that of the caller, which watches, and that of the prefetch.
 const OTHER_THREADS: usize = 2;
 
@@ -69,6 +82,7 @@ pub struct WorkerPool {
     devices: Vec<Device>,
     began: Instant,
     workers: Arc<Workers<Job, usize>>,
+    before: Arc<dyn BeforeRequest>,
     /// Maximum number of workers.
     most: usize,
     /// Maximum number of workers of a device.
@@ -83,6 +97,13 @@ struct Device {
     given_up: AtomicBool,
     /// The program waits for its head start.
     holds: AtomicBool,
+}
+
+impl Drop for WorkerPool {
+    /// Its idle threads end.
+    fn drop(&mut self) {
+        self.workers.end(|_| false);
+    }
 }
 
 /// Work on a device, until it is dropped: at its end, also by a panic.
@@ -102,24 +123,37 @@ impl Drop for AtWork<'_> {
 
 impl WorkerPool {
     /// A pool for this number of devices. The program waits for all of them, since `began`. `most_of_device`: threads that one device gets;
-    /// `threads`: the maximum for the process.
-    pub fn new(devices: usize, began: Instant, most_of_device: usize, threads: Option<usize>) -> WorkerPool {
+    /// `threads`: the maximum for the process. `before`: is asked before each request.
+    pub fn new(
+        devices: usize,
+        began: Instant,
+        most_of_device: usize,
+        threads: Option<usize>,
+        before: Arc<dyn BeforeRequest>,
+    ) -> WorkerPool {
         let workers = threads.map_or(MOST_THREADS, |threads| threads.saturating_sub(OTHER_THREADS).min(MOST_THREADS));
-        let pool =
-            WorkerPool::with_start(devices, began, most_of_device, workers, if workers == 0 { refuse } else { start });
+        let start = if workers == 0 { refuse } else { start };
+        let pool = WorkerPool::with_start(devices, began, most_of_device, workers, before, start);
         if devices > FEW {
             pool.look_at_limits();
         }
         pool
     }
 
-    fn with_start(devices: usize, began: Instant, most_of_device: usize, workers: usize, start: Start) -> WorkerPool {
+    fn with_start(
+        devices: usize,
+        began: Instant,
+        most_of_device: usize,
+        workers: usize,
+        before: Arc<dyn BeforeRequest>,
+        start: Start,
+    ) -> WorkerPool {
         // At least one: the calling thread, if it does the work.
         let most = workers.max(1);
         let device = || Device { seen_us: AtomicU64::new(0), given_up: false.into(), holds: true.into() };
         let devices = (0..devices).map(|_| device()).collect();
         let workers = Workers::with_start("ahead-worker", most.min(FEW), start, |job: Job| job());
-        WorkerPool { devices, began, workers, most, most_of_device, has_panicked: false.into() }
+        WorkerPool { devices, began, workers, before, most, most_of_device, has_panicked: false.into() }
     }
 
     /// Reads the system's limits of threads.
@@ -140,6 +174,15 @@ impl WorkerPool {
     fn still(&self, device: usize) -> Duration {
         let seen_us = self.devices[device].seen_us.load(Ordering::Relaxed);
         self.began.elapsed().saturating_sub(Duration::from_micros(seen_us))
+    }
+
+    /// To be called by its threads before each request of a device. Returns at once, after a pause, or with the reason to stop.
+    pub fn check(&self, device: usize) -> Result<(), Stop> {
+        self.see(device);
+        if self.is_given_up(device) {
+            return Err(Stop::NotAnswering);
+        }
+        self.before.check()
     }
 
     /// Whether the device was given up.
@@ -246,6 +289,10 @@ impl WorkerPool {
     pub fn look(&self) -> Vec<usize> {
         let is_still = |device: &usize| self.still(*device) >= LONGEST_STILL && !self.is_given_up(*device);
         let mut still = self.at_work();
+        if self.before.is_paused() {
+            // Paused threads must not count as blocked.
+            still.iter().for_each(|device| self.see(*device));
+        }
         still.retain(is_still);
         still.iter().for_each(|device| self.release(*device));
         if self.began.elapsed() >= LONGEST_STILL && self.holds() {
@@ -253,11 +300,6 @@ impl WorkerPool {
         }
         still.retain(|device| self.still(*device) >= NOT_ANSWERING);
         still
-    }
-
-    /// Restarts the timeouts of all devices, because paused threads make no progress.
-    pub fn see_all(&self) {
-        self.at_work().into_iter().for_each(|device| self.see(device));
     }
 
     /// Gives up a device: no further work is done on it, and its threads end when it answers.

@@ -135,6 +135,11 @@ impl Requests {
         self.device(device).cap_bytes
     }
 
+    /// Whether an access of the device costs more the farther its head moves. Looked up once.
+    pub fn is_rotating(&self, device: DeviceNumber) -> bool {
+        self.device(device).turns.is_some()
+    }
+
     /// Waits for the reader's turn on a device that seeks; `None`: it does not. A reader that misses a page holds its turn until the page has come.
     /// `position`: where the page lies on the device.
     pub fn turn(&self, device: DeviceNumber, position: impl FnOnce() -> u64) -> Option<Turn> {

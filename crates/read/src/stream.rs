@@ -21,7 +21,6 @@
 //! of O'Connor and Tracy (2000): one is read while the program uses the other.
 
 mod blocks;
-mod budget;
 mod counters;
 mod direct;
 mod options;
@@ -33,9 +32,9 @@ mod sync;
 mod testing;
 mod version;
 
+pub use ahead_fetch::{Budget, Share};
 pub use ahead_policy::pattern::Pattern;
 pub use blocks::{Block, Blocks};
-pub use budget::{Budget, Share};
 pub use counters::Counters;
 pub use options::ReaderOptions;
 pub use reader::Reader;

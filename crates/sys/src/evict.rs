@@ -10,6 +10,7 @@ use crate::{Error, Result};
 use rustix::fs::{Advice, Mode, OFlags, fadvise};
 use std::ffi::OsStr;
 use std::fs;
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -91,6 +92,12 @@ pub fn file(fd: impl AsFd) -> Result<()> {
     // A file that is open for reading cannot always be synced. Its pages are clean, or other processes write them.
     let _ = rustix::fs::fdatasync(&fd);
     fadvise(fd, 0, None, Advice::DontNeed).map_err(|e| Error::io("evict a file", e))
+}
+
+/// Evicts the clean pages of a part of an open file.
+pub fn range(fd: impl AsFd, offset_bytes: u64, length_bytes: u64) -> Result<()> {
+    let length = NonZeroU64::new(length_bytes);
+    fadvise(fd, offset_bytes, length, Advice::DontNeed).map_err(|e| Error::io("evict a part of a file", e))
 }
 
 /// `EXT4_IOC_CLEAR_ES_CACHE`, `_IO('f', 40)` in fs/ext4/ext4.h (Linux 5.4).

@@ -15,7 +15,7 @@
 
 #![allow(unsafe_code)]
 
-use crate::{Error, Result};
+use crate::{Error, Result, evict};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd};
@@ -39,11 +39,14 @@ pub fn block_bytes() -> Option<u64> {
 /// # Errors
 /// The file cannot be mapped, or the block cannot be read.
 pub fn read_block(fd: impl AsFd, offset_bytes: u64, block_bytes: u64) -> Result<bool> {
-    let block = Block::map(fd, offset_bytes, block_bytes as usize)?;
+    let block = Block::map(&fd, offset_bytes, block_bytes as usize)?;
     block.advise(block.length, Advice::LinuxHugepage)?;
     block.advise(block.length, Advice::Random)?;
     // One page: the kernel reads the whole block for it.
-    block.advise(1, Advice::LinuxPopulateRead)?;
+    block.advise(1, Advice::LinuxPopulateRead).inspect_err(|_| {
+        // As long as the folio is there, an error of one page is one of each page in it.
+        let _ = evict::range(&fd, offset_bytes, block_bytes);
+    })?;
     block.is_one_entry()
 }
 

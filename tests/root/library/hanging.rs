@@ -1,12 +1,11 @@
 //! A file system that stops to answer: only those who need its bytes wait.
 
 use super::target::{ColdFile, KIB, MIB, PAGE, Target, WAYS, Way, content, in_child, is_open};
-use ahead::{Behaviour, Prefetcher, PrefetcherOptions, Window, advise_raw};
-use ahead_sys::mapping::Mapping;
+use ahead::{Prefetcher, PrefetcherOptions, Window};
 use ahead_sys::seccomp;
-use ahead_tests::rig::silent_files::{ANSWERED_BYTES, FILE_BYTES, Releasing, SilentFiles};
+use ahead_tests::rig::silent_files::{ANSWERED_BYTES, Releasing, SilentFiles};
 use ahead_tests::rig::wait::wait_until;
-use std::fs::{self, File};
+use std::fs;
 use std::io::Read;
 use std::path::PathBuf;
 use std::thread;
@@ -101,26 +100,6 @@ fn drop_does_not_wait_for_requests_that_hang() {
         let path = silent.root.to_str().unwrap();
         wait_until("all descriptors are closed", || way == Way::Direct || !is_open(path));
     }
-}
-
-#[test]
-fn drop_of_a_region_does_not_wait_for_requests_that_hang() {
-    let Some(target) = Target::alone("library-hang-map") else { return };
-    let file = target.cold_file("file", 4 * MIB);
-    let (silent, working) = (SilentFiles::new(), File::open(&file.path).unwrap());
-    let hung = File::open(silent.root.join("mapped")).unwrap();
-    let mappings =
-        [(&hung, FILE_BYTES), (&working, file.len())].map(|(file, bytes)| Mapping::new(file, bytes as usize).unwrap());
-    let [hanging, other] = mappings.each_ref().map(|mapping| {
-        let addresses = mapping.addresses();
-        advise_raw(addresses.start, addresses.len(), Behaviour::WillNeed, 0).unwrap()
-    });
-    wait_until("a request is held", || silent.held() > 0);
-    wait_until("the other region is resident", || {
-        ahead_sys::cache::resident_bytes(&working, 0, file.len()).unwrap() == file.len()
-    });
-    drop((hanging, other));
-    assert!(silent.held() > 0, "the requests still hang");
 }
 
 fn cold_files(target: &Target, count: usize) -> Vec<ColdFile> {

@@ -60,7 +60,7 @@ fn io_uring_forbidden_while_reading_loses_no_byte() {
 }
 
 /// Opens files until no descriptor is left.
-fn use_up_descriptors() -> Vec<File> {
+pub fn use_up_descriptors() -> Vec<File> {
     let limit = Rlimit { current: Some(256), maximum: getrlimit(Resource::Nofile).maximum };
     setrlimit(Resource::Nofile, limit).unwrap();
     let mut files = Vec::new();

@@ -125,6 +125,11 @@ impl Target {
         emulated::stall(&self.disk, stall_ms);
     }
 
+    /// Ends the server of the disk, for good.
+    pub fn vanish(&self) {
+        emulated::kill_daemon(&self.disk);
+    }
+
     /// Ends all faults.
     pub fn heal(&self) {
         emulated::heal(&self.disk);

@@ -13,6 +13,7 @@
 //! ```
 
 use crate::prefetch::progress::ProgressSource;
+use ahead_fetch::Stop;
 use ahead_model::DeviceDescription;
 use ahead_plan::Source;
 use ahead_sys::locks::IgnorePoison;
@@ -52,6 +53,16 @@ pub enum Reason {
     Passed,
     /// The pages of the window were evicted before their use, again and again: memory does not hold what the program uses.
     Evicted,
+}
+
+impl From<Stop> for Reason {
+    fn from(why: Stop) -> Reason {
+        match why {
+            Stop::Cancelled => Reason::Cancelled,
+            Stop::Deadline => Reason::Deadline,
+            Stop::NotAnswering => Reason::NotAnswering,
+        }
+    }
 }
 
 impl Reason {

@@ -3,11 +3,11 @@
 #[cfg(test)]
 mod tests;
 
-use crate::prefetch::account::{Account, Reason};
+use crate::prefetch::account::Account;
 use crate::prefetch::gate::Gate;
 use crate::prefetch::shared::Shared;
 use crate::prefetch::{HeadStart, Options, stages};
-use ahead_fetch::{LONGEST_STILL, LOOK_INTERVAL, NOT_ANSWERING};
+use ahead_fetch::{BeforeRequest, LONGEST_STILL, LOOK_INTERVAL, NOT_ANSWERING, Stop};
 use ahead_profile::Profile;
 use std::io;
 use std::sync::Arc;
@@ -117,7 +117,7 @@ impl Running {
             self.look();
             // The thread of the prefetch gives up devices that do not answer. But if it had to do their work itself, it may wait.
             if brake.last_seen().elapsed() > NOT_ANSWERING + LAST_WORD && !brake.is_paused() {
-                brake.stop(Reason::NotAnswering);
+                brake.stop(Stop::NotAnswering);
             }
             if brake.stopped().is_some_and(|(_, since)| since.elapsed() > LAST_WORD) {
                 return false;
@@ -159,7 +159,7 @@ pub struct Stopper(Arc<Shared>);
 impl Stopper {
     /// Stops the prefetch. Submitted requests arrive nevertheless.
     pub fn stop(&self) {
-        self.0.brake.stop(Reason::Cancelled);
+        self.0.brake.stop(Stop::Cancelled);
         self.0.gate.open();
     }
 }

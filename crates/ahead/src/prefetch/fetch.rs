@@ -111,11 +111,7 @@ impl Fetch {
 
     /// Called by workers before each piece of work on a device. Returns at once, after a pause, or with the reason to stop.
     pub fn check(&self, device: usize) -> Result<(), Reason> {
-        self.pool.see(device);
-        if self.pool.is_given_up(device) {
-            return Err(Reason::NotAnswering);
-        }
-        self.shared.brake.check()
+        self.pool.check(device).map_err(Reason::from)
     }
 
     /// Lets the program start as far as this device is concerned.

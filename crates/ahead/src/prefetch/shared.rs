@@ -2,9 +2,9 @@
 
 use crate::prefetch::Options;
 use crate::prefetch::account::{Account, Ledger, Reason};
-use crate::prefetch::brake::{Brake, Limit};
 use crate::prefetch::gate::Gate;
 use crate::prefetch::sources::Sources;
+use ahead_fetch::{Brake, Limit};
 use ahead_plan::Piece;
 use ahead_profile::Profile;
 use ahead_sys::machine;
@@ -22,7 +22,7 @@ pub struct Shared {
     /// Opened files and devices.
     pub sources: Sources,
     /// Stops and pauses the threads.
-    pub brake: Brake,
+    pub brake: Arc<Brake>,
     /// Holds the program until it may start.
     pub gate: Gate,
     /// The account so far.
@@ -47,7 +47,7 @@ impl Shared {
         let limit = Limit { asked_bytes: options.budget_bytes, low_memory: options.low_memory };
         Shared {
             sources: Sources::new(profile.clone(), options.root.clone()),
-            brake: Brake::new(limit, deadline, since),
+            brake: Arc::new(Brake::new(limit, deadline, since)),
             gate: Gate::new(),
             profile,
             options,
@@ -61,7 +61,7 @@ impl Shared {
 
     /// Counts the bytes that will not be prefetched any more as skipped.
     pub fn give_up(&self, account: &mut Account) {
-        self.skip_the_rest(account, self.brake.stopped().map_or(Reason::Cancelled, |(reason, _)| reason));
+        self.skip_the_rest(account, self.brake.stopped().map_or(Reason::Cancelled, |(why, _)| why.into()));
         if account.submitted_us == 0 {
             account.head_start_us = as_us(self.gate.opened_after());
             account.submitted_us = as_us(self.began.elapsed());

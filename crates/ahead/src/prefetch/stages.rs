@@ -65,7 +65,13 @@ pub fn fetch(shared: &Arc<Shared>) {
         shared.gate.open();
     }
     shared.ledger.open().devices = devices.used().collect();
-    let pool = Arc::new(WorkerPool::new(devices.count(), shared.since, MOST_WORKERS, shared.options.threads));
+    let pool = Arc::new(WorkerPool::new(
+        devices.count(),
+        shared.since,
+        MOST_WORKERS,
+        shared.options.threads,
+        shared.brake.clone(),
+    ));
     let sample = Sample::new(chosen, |source| devices.of(&shared.profile, source));
     let (stale, looked_warm) = (Mutex::default(), AtomicBool::new(false));
     let compute_us = compute_us(&shared.profile);
@@ -145,10 +151,6 @@ impl Fetch {
         if brake.look() {
             // The prefetch waits for memory: the program must not wait for the prefetch.
             gate.open();
-        }
-        if brake.is_paused() {
-            // As in the brake: paused threads must not count as blocked.
-            self.pool.see_all();
         }
         for device in self.pool.look() {
             // With the ledger open: from now on no thread of this device changes the account.

@@ -13,13 +13,12 @@
 mod block;
 
 use crate::prefetch::account::{Account, Issued, Reason};
-use crate::prefetch::brake::Brake;
 use crate::prefetch::description_check::TimedRead;
 use crate::prefetch::fetch::{Fetch, Job};
 use crate::prefetch::follower::{FOLLOWS, Follower};
 use crate::prefetch::shared::{Shared, as_us};
 use crate::prefetch::sources::{Closed, Readable, Sources};
-use ahead_fetch::calls;
+use ahead_fetch::{Brake, calls};
 use ahead_model::RangeSet;
 use ahead_plan::cut::{self, Request};
 use ahead_plan::pacing::MOST_WAITING;

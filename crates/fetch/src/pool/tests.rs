@@ -10,7 +10,7 @@ fn pool(devices: usize, most: usize) -> Arc<WorkerPool> {
 }
 
 fn with(devices: usize, most: usize, start: Start) -> Arc<WorkerPool> {
-    let pool = WorkerPool::with_start(devices, Instant::now(), 16, most, start);
+    let pool = WorkerPool::with_start(devices, Instant::now(), 16, most, Arc::new(NoPause), start);
     pool.workers.limit(most);
     Arc::new(pool)
 }
@@ -88,7 +88,7 @@ fn work_on(pool: &Arc<WorkerPool>, devices: usize, enough: impl FnMut() -> bool)
 #[test]
 fn limited_process_has_at_most_this_many_workers() {
     for (threads, workers) in [(0, 1), (2, 1), (3, 1), (5, 3), (1000, MOST_THREADS)] {
-        let pool = Arc::new(WorkerPool::new(100, Instant::now(), 16, Some(threads)));
+        let pool = Arc::new(WorkerPool::new(100, Instant::now(), 16, Some(threads), Arc::new(NoPause)));
         pool.look_at_limits();
         let count = work_on(&pool, 100, || false);
         assert!(count.most.load(Ordering::Acquire) <= workers, "{threads}");
@@ -100,7 +100,7 @@ fn limited_process_has_at_most_this_many_workers() {
 
 #[test]
 fn process_of_two_threads_starts_no_worker() {
-    let pool = Arc::new(WorkerPool::new(3, Instant::now(), 16, Some(2)));
+    let pool = Arc::new(WorkerPool::new(3, Instant::now(), 16, Some(2), Arc::new(NoPause)));
     let here = std::thread::current().id();
     let done = Arc::new(AtomicUsize::new(0));
     let counted = done.clone();
@@ -117,7 +117,7 @@ fn process_of_two_threads_starts_no_worker() {
 fn limited_process_gives_up_devices_without_a_thread() {
     let (answer, silence) = mpsc::channel::<()>();
     let silence = Mutex::new(silence);
-    let pool = Arc::new(WorkerPool::new(3, Instant::now(), 16, Some(3)));
+    let pool = Arc::new(WorkerPool::new(3, Instant::now(), 16, Some(3), Arc::new(NoPause)));
     let work = move |_| {
         let _ = silence.lock().unwrap().recv();
     };

@@ -13,13 +13,12 @@
 use crate::prefetcher::Item;
 use crate::prefetcher::sweep::Place;
 use crate::prefetcher::window::Found;
-use ahead_fetch::calls;
+use ahead_fetch::{Requests, calls};
 use ahead_model::DeviceNumber;
 use ahead_sys::openat::{self, Handle};
-use ahead_sys::{Error, block, cache, fiemap, machine, reserve, sparse};
+use ahead_sys::{Error, cache, fiemap, machine, reserve, sparse};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat2};
 use rustix::io::Errno;
-use std::collections::HashMap;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -31,88 +30,64 @@ static NO_CACHED_LOOKUP: AtomicBool = AtomicBool::new(false);
 /// Memory for the holes of one file, bytes: [`sparse::MAX_HOLES`] twice, in lists that grow by doubling.
 const HOLES_BYTES: usize = 8 << 20;
 
-/// Looks files up and requests their pages, for one worker: devices are asked for their properties once.
-#[derive(Debug, Default)]
-pub(crate) struct Files {
-    devices: HashMap<DeviceNumber, Device>,
+/// What is absent of an item. `before_waiting` is called if the answer is not in the kernel's cache.
+pub(crate) fn look_up(item: &Item, before_waiting: impl FnOnce()) -> Found {
+    absent(item, before_waiting).unwrap_or(Found::Unreadable)
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Device {
-    /// Largest range that the kernel reads ahead for one request, bytes.
-    cap_bytes: u64,
-    /// An access costs more the farther the head moves.
-    is_rotating: bool,
+fn absent(item: &Item, before_waiting: impl FnOnce()) -> Option<Found> {
+    if item.path.as_os_str().len() > reserve::LONGEST_PATH_BYTES {
+        return None;
+    }
+    let (handle, was_cached) = match open_cached(&item.path) {
+        Ok(handle) => (handle, true),
+        Err(Errno::AGAIN | Errno::NOSYS) => {
+            before_waiting();
+            (open(&item.path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?, false)
+        }
+        Err(_) => return None,
+    };
+    let stat = fstat(&handle).ok()?;
+    let range = pages(item, &stat)?;
+    let bytes = range.end - range.start;
+    let device = DeviceNumber::from_stat(stat.st_dev);
+    let place = Place { device: device.key(), is_rotating: false, position: stat.st_ino };
+    if bytes == 0 {
+        return Some(if was_cached { Found::Cached } else { Found::Absent { bytes, place } });
+    }
+    if !openat::file_system_of(&handle).ok()?.has_page_cache() {
+        return Some(Found::Cached);
+    }
+    // Also after a wait: the kernel gives lookups from the cache up when names change anywhere.
+    let (file, data) = open_data(handle, item, &range)?;
+    let bytes = data.iter().map(|part| part.end - part.start).sum();
+    if data.iter().all(|part| is_cached(&file, part)) {
+        return Some(Found::Cached);
+    }
+    if !Requests::global().is_rotating(device) {
+        return Some(Found::Absent { bytes, place });
+    }
+    let position = position(&file, &range).unwrap_or(stat.st_ino);
+    Some(Found::Absent { bytes, place: Place { is_rotating: true, position, ..place } })
 }
 
-impl Files {
-    /// What is absent of an item. `before_waiting` is called if the answer is not in the kernel's cache.
-    pub(crate) fn look_up(&mut self, item: &Item, before_waiting: impl FnOnce()) -> Found {
-        self.absent(item, before_waiting).unwrap_or(Found::Unreadable)
+/// Requests the first `limit_bytes` of an item while `goes_on`. Returns the requested bytes; `None`: it cannot be read.
+pub(crate) fn read_ahead(item: &Item, limit_bytes: u64, goes_on: impl Fn() -> bool) -> Option<u64> {
+    let handle = open(&item.path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    // It may be another file than the one that was looked up.
+    let stat = fstat(&handle).ok()?;
+    let range = pages(item, &stat)?;
+    let (file, data) = open_data(handle, item, &range)?;
+    let cap_bytes = Requests::global().cap_bytes(DeviceNumber::from_stat(stat.st_dev));
+    let mut left_bytes = limit_bytes;
+    for Range { start, end } in data {
+        let wanted = start..start.saturating_add(left_bytes).min(end);
+        for piece in calls::pieces(&wanted, cap_bytes).take_while(|_| goes_on()) {
+            calls::read_ahead(&file, &piece).ok()?;
+            left_bytes -= piece.end - piece.start;
+        }
     }
-
-    fn absent(&mut self, item: &Item, before_waiting: impl FnOnce()) -> Option<Found> {
-        if item.path.as_os_str().len() > reserve::LONGEST_PATH_BYTES {
-            return None;
-        }
-        let (handle, was_cached) = match open_cached(&item.path) {
-            Ok(handle) => (handle, true),
-            Err(Errno::AGAIN | Errno::NOSYS) => {
-                before_waiting();
-                (open(&item.path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?, false)
-            }
-            Err(_) => return None,
-        };
-        let stat = fstat(&handle).ok()?;
-        let range = pages(item, &stat)?;
-        let bytes = range.end - range.start;
-        let device = DeviceNumber::from_stat(stat.st_dev).key();
-        let place = Place { device, is_rotating: false, position: stat.st_ino };
-        if bytes == 0 {
-            return Some(if was_cached { Found::Cached } else { Found::Absent { bytes, place } });
-        }
-        if !openat::file_system_of(&handle).ok()?.has_page_cache() {
-            return Some(Found::Cached);
-        }
-        // Also after a wait: the kernel gives lookups from the cache up when names change anywhere.
-        let (file, data) = open_data(handle, item, &range)?;
-        let bytes = data.iter().map(|part| part.end - part.start).sum();
-        if data.iter().all(|part| is_cached(&file, part)) {
-            return Some(Found::Cached);
-        }
-        if !self.device(&stat).is_rotating {
-            return Some(Found::Absent { bytes, place });
-        }
-        let position = position(&file, &range).unwrap_or(stat.st_ino);
-        Some(Found::Absent { bytes, place: Place { is_rotating: true, position, ..place } })
-    }
-
-    /// Requests the first `limit_bytes` of an item while `goes_on`. Returns the requested bytes; `None`: it cannot be read.
-    pub(crate) fn read_ahead(&mut self, item: &Item, limit_bytes: u64, goes_on: impl Fn() -> bool) -> Option<u64> {
-        let handle = open(&item.path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
-        // It may be another file than the one that was looked up.
-        let stat = fstat(&handle).ok()?;
-        let range = pages(item, &stat)?;
-        let (file, data) = open_data(handle, item, &range)?;
-        let cap_bytes = self.device(&stat).cap_bytes;
-        let mut left_bytes = limit_bytes;
-        for Range { start, end } in data {
-            let wanted = start..start.saturating_add(left_bytes).min(end);
-            for piece in calls::pieces(&wanted, cap_bytes).take_while(|_| goes_on()) {
-                calls::read_ahead(&file, &piece).ok()?;
-                left_bytes -= piece.end - piece.start;
-            }
-        }
-        Some(limit_bytes - left_bytes)
-    }
-
-    fn device(&mut self, stat: &Stat) -> Device {
-        let number = DeviceNumber::from_stat(stat.st_dev);
-        *self.devices.entry(number).or_insert_with(|| Device {
-            cap_bytes: calls::cap_bytes(number),
-            is_rotating: block::disk_setting(number, "rotational").is_some_and(|setting| setting == "1"),
-        })
-    }
+    Some(limit_bytes - left_bytes)
 }
 
 /// A handle without access, if the kernel need not wait for it.
@@ -185,7 +160,7 @@ mod tests {
     use std::fs;
 
     fn look_up(item: impl Into<Item>) -> Found {
-        Files::default().look_up(&item.into(), || ())
+        super::look_up(&item.into(), || ())
     }
 
     #[test]
@@ -197,7 +172,7 @@ mod tests {
         let names = ["fifo", "socket", "directory", "absent"].map(|name| home.path().join(name));
         for path in names.into_iter().chain(["/dev/null".into(), "".into()]) {
             assert_eq!(look_up(path.as_path()), Found::Unreadable, "{}", path.display());
-            assert_eq!(Files::default().read_ahead(&path.as_path().into(), 4096, || true), None, "{}", path.display());
+            assert_eq!(read_ahead(&path.as_path().into(), 4096, || true), None, "{}", path.display());
         }
     }
 
@@ -213,9 +188,9 @@ mod tests {
             // Nothing is left of this range; the kernel gives lookups from the cache up when names change anywhere.
             assert!(matches!(look_up((path, 20_000..30_000)), Found::Cached | Found::Absent { bytes: 0, .. }));
         }
-        assert_eq!(Files::default().read_ahead(&link.as_path().into(), u64::MAX, || true), Some(12_288));
-        assert_eq!(Files::default().read_ahead(&link.as_path().into(), 8192, || true), Some(8192));
-        assert_eq!(Files::default().read_ahead(&link.as_path().into(), 8192, || false), Some(0));
+        assert_eq!(read_ahead(&link.as_path().into(), u64::MAX, || true), Some(12_288));
+        assert_eq!(read_ahead(&link.as_path().into(), 8192, || true), Some(8192));
+        assert_eq!(read_ahead(&link.as_path().into(), 8192, || false), Some(0));
     }
 
     #[test]
@@ -244,11 +219,11 @@ mod tests {
             return;
         }
         assert_eq!(look_up(path.as_path()), Found::Cached);
-        let data_bytes = Files::default().read_ahead(&path.as_path().into(), u64::MAX, || true).unwrap();
+        let data_bytes = read_ahead(&path.as_path().into(), u64::MAX, || true).unwrap();
         // One block of the file system.
         assert!((1..=1 << 16).contains(&data_bytes), "{data_bytes}");
         assert_eq!(cache::resident_bytes(&file, 0, 32 << 20).unwrap(), 0);
-        assert_eq!(Files::default().read_ahead(&(path.as_path(), 0..1 << 20).into(), u64::MAX, || true), Some(0));
+        assert_eq!(read_ahead(&(path.as_path(), 0..1 << 20).into(), u64::MAX, || true), Some(0));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Settings and counters of a [`Prefetcher`](crate::prefetcher::Prefetcher).
 
-use crate::stream::Budget;
+use ahead_fetch::Budget;
 use std::time::Duration;
 
 /// Default window, bytes: half of the default budget, so that two prefetchers in a process have their full window. At 150 MB/s it is 0.2 s of

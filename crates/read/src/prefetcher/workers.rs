@@ -6,14 +6,15 @@
 //!     program ◀── next hand-over at which count? ── atomic
 //! ```
 //!
-//! No system call is made while the lock is held, so that the program waits for a disk only if it wants to. The threads are detached: a worker that
-//! waits for a server that does not answer ends when it is answered.
+//! No system call is made while the lock is held, so that the program waits for a disk only if it wants to. The threads are those of
+//! [`ahead_fetch::Workers`]: a job takes work from the schedule until there is none. One that waits for a server that does not answer ends when it is
+//! answered.
 
 use crate::prefetcher::window::{Found, Limits, Outcomes, Reserve, Schedule, Start, Work};
-use crate::prefetcher::{Item, lookup::Files};
-use crate::stream::{Budget, Share};
+use crate::prefetcher::{Item, lookup};
+use ahead_fetch::{Budget, Share, Workers};
 use ahead_sys::locks::IgnorePoison;
-use ahead_sys::{background, fork_count, machine, reserve};
+use ahead_sys::{fork_count, machine, reserve};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
@@ -29,7 +30,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// Workers and schedule.
 pub(crate) struct Pool {
     state: Mutex<State>,
-    work: Condvar,
+    /// A job holds the pool. They all have one lane: the schedule knows the devices.
+    workers: Arc<Workers<Arc<Pool>, ()>>,
     /// An item was requested.
     requested: Condvar,
     taken: AtomicU64,
@@ -45,9 +47,11 @@ struct State {
     schedule: Schedule<Arc<Item>>,
     /// `None` before the first hand-over and after the end.
     share: Option<Share>,
-    workers: usize,
-    idle: usize,
-    /// Workers that may be waiting for a disk or a server.
+    /// Jobs that take work, or will.
+    jobs: usize,
+    /// The most of them so far: as many are worth it again.
+    most_jobs: usize,
+    /// Jobs that may be waiting for a disk or a server.
     blocked: usize,
     /// The program waits for an item of a sweep.
     is_waited_for: bool,
@@ -74,23 +78,24 @@ impl Pool {
         let state = State {
             schedule: Schedule::new(taken, machine::page_size()),
             share: None,
-            workers: 0,
-            idle: 0,
+            jobs: 0,
+            most_jobs: 0,
             blocked: 0,
             is_waited_for: false,
             requests: 0,
             has_hung: false,
             is_closed: false,
         };
+        let largest_workers = if threads == 0 { DEFAULT_WORKERS } else { threads };
         Arc::new(Pool {
             state: Mutex::new(state),
-            work: Condvar::new(),
+            workers: Workers::new("ahead-prefetch", largest_workers, |pool: Arc<Pool>| pool.run()),
             requested: Condvar::new(),
             has_sweep: AtomicBool::new(false),
             taken: AtomicU64::new(taken),
             hand_over_at: AtomicU64::new(0),
             process: fork_count::fork_count(),
-            largest_workers: if threads == 0 { DEFAULT_WORKERS } else { threads },
+            largest_workers,
         })
     }
 
@@ -166,7 +171,7 @@ impl Pool {
         let has_more = schedule.has_more(share);
         let look_ahead = schedule.look_ahead();
         self.hand_over_at.store(schedule.next_hand_over(), Ordering::SeqCst);
-        if has_more && (state.idle > 0 || state.blocked == state.workers) {
+        if has_more && (state.jobs < state.most_jobs || state.blocked == state.jobs) {
             self.call_worker(state);
         }
         look_ahead
@@ -191,7 +196,7 @@ impl Pool {
         let share = state.share.take();
         drop(state);
         drop(share);
-        self.work.notify_all();
+        self.workers.end(|_| false);
     }
 
     fn count_taken(&self, state: &mut State) {
@@ -205,38 +210,28 @@ impl Pool {
         self.state.lock().ignore_poison()
     }
 
-    /// Wakes an idle worker, or starts one.
+    /// Has another worker take work.
     fn call_worker(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
-        if state.idle > 0 {
-            drop(state);
-            self.work.notify_one();
+        if state.jobs >= self.largest_workers {
             return;
         }
-        if state.workers >= self.largest_workers {
-            return;
-        }
-        state.workers += 1;
+        state.jobs += 1;
+        state.most_jobs = state.most_jobs.max(state.jobs);
         drop(state);
-        let pool = Arc::clone(self);
-        if background::spawn("ahead-prefetch", move || pool.run()).is_err() {
+        if self.workers.run((), self.largest_workers, Arc::clone(self)).is_err() {
             // Without threads nothing is read ahead; the program reads its items itself.
-            self.lock().workers -= 1;
+            self.lock().jobs -= 1;
         }
     }
 
-    /// A worker.
+    /// A job: takes work until there is none.
     fn run(self: Arc<Self>) {
-        let mut files = Files::default();
         let mut state = self.lock();
-        while !state.is_closed {
-            let Some(start) = self.next_work(&mut state) else {
-                state.idle += 1;
-                state = self.work.wait(state).ignore_poison();
-                state.idle -= 1;
-                continue;
-            };
+        while !state.is_closed
+            && let Some(start) = self.next_work(&mut state)
+        {
             drop(state);
-            let result = self.perform(&start, &mut files);
+            let result = self.perform(&start);
             state = self.lock();
             state.blocked -= usize::from(result.was_blocked());
             match result {
@@ -250,6 +245,7 @@ impl Pool {
                 }
             }
         }
+        state.jobs -= 1;
     }
 
     fn next_work(&self, state: &mut State) -> Option<Start<Arc<Item>>> {
@@ -270,11 +266,11 @@ impl Pool {
         }
     }
 
-    fn perform(self: &Arc<Self>, start: &Start<Arc<Item>>, files: &mut Files) -> Done {
+    fn perform(self: &Arc<Self>, start: &Start<Arc<Item>>) -> Done {
         match start.work {
             Work::LookUp => {
                 let mut was_blocked = false;
-                let found = files.look_up(&start.path, || {
+                let found = lookup::look_up(&start.path, || {
                     was_blocked = true;
                     self.about_to_block();
                 });
@@ -284,7 +280,7 @@ impl Pool {
                 self.about_to_block();
                 // The item in use is still worth it, a consumed one is not.
                 let goes_on = || self.taken.load(Ordering::SeqCst) <= start.index + 1;
-                Done::Requested(files.read_ahead(&start.path, bytes, goes_on))
+                Done::Requested(lookup::read_ahead(&start.path, bytes, goes_on))
             }
         }
     }
@@ -338,8 +334,7 @@ mod tests {
         pool.hand_over(&Budget::new(1 << 20), limits, 50, |index| items.get(index as usize));
         pool.close();
         assert_eq!(pool.hand_over(&Budget::new(1), limits, 60, |_| None), 0);
-        // A worker holds a reference as long as it runs.
-        while Arc::strong_count(&pool) > 1 {
+        while pool.workers.is_active() {
             thread::yield_now();
         }
     }

@@ -9,9 +9,9 @@
 //! A block has the bytes of the time at which it was read: by the iterator when it is asked for, for a stream up to four blocks earlier. Comparing
 //! the file at each poll could block the poll.
 
-use crate::stream::budget::Share;
 use crate::stream::queue::Queue;
 use crate::stream::reader::{Origin, Reader};
+use ahead_fetch::Share;
 use ahead_sys::background;
 use ahead_sys::fork_count::fork_count;
 use ahead_sys::reserve::zeroed;

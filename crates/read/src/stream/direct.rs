@@ -10,11 +10,10 @@
 //! Chunks are handed over only while the file is as it was before they were read ([`Version`]): each read looks, which costs a system call, as a
 //! read from the page cache does. Otherwise they are dropped and read again. A file that was changed a moment ago is not read ahead.
 
-use crate::stream::budget::{Budget, Share};
 use crate::stream::counters::Counters;
 use crate::stream::options::ReaderOptions;
 use crate::stream::version::Version;
-use ahead_fetch::DirectReads;
+use ahead_fetch::{Budget, DirectReads, Share};
 use ahead_model::DeviceNumber;
 use ahead_policy::reading::{Extent, Host, Reading, Refused, Release};
 use ahead_sys::block::O_DIRECT;

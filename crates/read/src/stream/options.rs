@@ -1,6 +1,6 @@
 //! How a [`Reader`](crate::stream::Reader) reads.
 
-use crate::stream::budget::Budget;
+use ahead_fetch::Budget;
 use ahead_policy::pattern::Pattern;
 use ahead_policy::reading::LARGEST_DISTANCE_BYTES;
 

@@ -13,10 +13,9 @@
 //! The kernel's own read-ahead is off for the descriptor (FADV_RANDOM), so that the two do not add up: after a first miss the kernel would
 //! otherwise start its own window, and continue it at each of its marks.
 
-use crate::stream::budget::{Budget, Share};
 use crate::stream::counters::Counters;
 use crate::stream::options::ReaderOptions;
-use ahead_fetch::{Requests, Turn};
+use ahead_fetch::{Budget, Requests, Share, Turn};
 use ahead_model::DeviceNumber;
 use ahead_policy::pattern::Pattern;
 use ahead_policy::reading::{Extent, Host, Reading, Refused, Release};

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::device_store::Descriptions;
-use crate::prefetch::{DeviceDescription, confirm};
+use crate::prefetch::{DeviceDescription, Reason, confirm};
 use ahead_profile::{Extent, File};
 use proptest::prelude::*;
 use std::os::unix::ffi::OsStrExt;

@@ -78,7 +78,7 @@ impl Fetch {
         for (reason, bytes) in follower.never_fetched(index).into_iter().filter(|(_, bytes)| *bytes > 0) {
             let reason = match (reason, shared.brake.stopped()) {
                 (Reason::Passed, _) => Reason::Passed,
-                (_, Some((stopped, _))) => stopped,
+                (_, Some((stopped, _))) => stopped.into(),
                 (_, None) if follower.is_given_up() => Reason::Evicted,
                 _ => Reason::Passed,
             };

@@ -11,14 +11,16 @@
 //! Prefetched pages count as available memory, because they can be evicted at once. So available memory always gives the total that
 //! may be prefetched.
 
-use crate::prefetch::account::Reason;
-use ahead_fetch::LOOK_INTERVAL;
 use ahead_sys::locks::IgnorePoison;
 use ahead_sys::memory;
 use ahead_sys::pressure::{self, Resource};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+
+/// Interval between checks of the machine, by the caller of [`crate::WorkerPool::run`]: long enough for a meaningful share of waiting, short compared with
+/// a deadline.
+pub const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Share of the available memory for a prefetch without a given budget. Half: the program needs memory itself, and for pages that
 /// are not in its profile.
@@ -32,6 +34,26 @@ const LOW_MEMORY_SHARE: f64 = 0.25;
 /// Pause if tasks waited for memory for more than this share of the last interval. Reclaim of clean cache, which the prefetch
 /// itself may cause, shows no pressure. Users notice 10 % (systemd-oomd acts at 60 %).
 const PAUSE_SHARE: f64 = 0.1;
+
+/// Why requests stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The caller stopped them.
+    Cancelled,
+    /// The deadline had passed.
+    Deadline,
+    /// The device did not answer in time.
+    NotAnswering,
+}
+
+/// Is asked before each request: others go first while it waits.
+pub trait BeforeRequest: std::fmt::Debug + Send + Sync {
+    /// Returns at once, after a pause, or with the reason to stop.
+    fn check(&self) -> Result<(), Stop>;
+
+    /// Whether threads that ask are held, so that they do not count as blocked.
+    fn is_paused(&self) -> bool;
+}
 
 /// The state shared by the workers and the thread that stops them.
 #[derive(Debug)]
@@ -76,7 +98,7 @@ struct Memory {
 
 #[derive(Debug, Default)]
 struct BrakeState {
-    stopped: Option<(Reason, Instant)>,
+    stopped: Option<(Stop, Instant)>,
     paused: bool,
 }
 
@@ -119,23 +141,6 @@ impl Brake {
         self.state.lock().ignore_poison()
     }
 
-    /// Called by workers before each piece of work. Returns at once, after a pause, or with the reason to stop.
-    pub fn check(&self) -> Result<(), Reason> {
-        let now = Instant::now();
-        self.see(now);
-        if self.deadline.is_some_and(|deadline| now >= deadline) {
-            self.stop(Reason::Deadline);
-        }
-        if !self.held.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let mut state = self.lock();
-        while state.paused && state.stopped.is_none() {
-            state = self.changed.wait(state).ignore_poison();
-        }
-        state.stopped.map_or(Ok(()), |(reason, _)| Err(reason))
-    }
-
     /// Records that a worker makes progress.
     pub fn see(&self, now: Instant) {
         self.seen_us.store(now.saturating_duration_since(self.began).as_micros() as u64, Ordering::Relaxed);
@@ -147,7 +152,7 @@ impl Brake {
     }
 
     /// Why and when the prefetch was stopped; `None`: it was not.
-    pub fn stopped(&self) -> Option<(Reason, Instant)> {
+    pub fn stopped(&self) -> Option<(Stop, Instant)> {
         // Called for every page that the arrival check waits for.
         self.held.load(Ordering::Acquire).then(|| self.lock().stopped).flatten()
     }
@@ -198,7 +203,7 @@ impl Brake {
     }
 
     /// Stops all workers for good. The first reason stays.
-    pub fn stop(&self, reason: Reason) {
+    pub fn stop(&self, reason: Stop) {
         self.lock().stopped.get_or_insert((reason, Instant::now()));
         self.held.store(true, Ordering::Release);
         self.changed.notify_all();
@@ -207,7 +212,7 @@ impl Brake {
     /// Stops all workers if the deadline has passed.
     pub fn look_at_clock(&self) {
         if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            self.stop(Reason::Deadline);
+            self.stop(Stop::Deadline);
         }
     }
 
@@ -219,11 +224,6 @@ impl Brake {
             self.held.store(paused || state.stopped.is_some(), Ordering::Release);
             self.changed.notify_all();
         }
-    }
-
-    /// Whether the workers are paused because memory is short.
-    pub fn is_paused(&self) -> bool {
-        self.held.load(Ordering::Acquire) && self.lock().paused
     }
 
     /// Checks the clock, and the machine's memory if the last check was [`LOOK_INTERVAL`] ago: updates the budget, and pauses the workers
@@ -249,6 +249,28 @@ impl Brake {
         }
         *last = Look { at: now, stalled, was_short: is_short };
         lasts
+    }
+}
+
+impl BeforeRequest for Brake {
+    fn check(&self) -> Result<(), Stop> {
+        let now = Instant::now();
+        self.see(now);
+        if self.deadline.is_some_and(|deadline| now >= deadline) {
+            self.stop(Stop::Deadline);
+        }
+        if !self.held.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut state = self.lock();
+        while state.paused && state.stopped.is_none() {
+            state = self.changed.wait(state).ignore_poison();
+        }
+        state.stopped.map_or(Ok(()), |(reason, _)| Err(reason))
+    }
+
+    fn is_paused(&self) -> bool {
+        self.held.load(Ordering::Acquire) && self.lock().paused
     }
 }
 
@@ -294,17 +316,17 @@ mod tests {
         brake.pause(true);
         std::thread::scope(|scope| {
             let worker = scope.spawn(|| brake.check());
-            brake.stop(Reason::Cancelled);
-            brake.stop(Reason::Deadline);
-            assert_eq!(worker.join().unwrap(), Err(Reason::Cancelled));
+            brake.stop(Stop::Cancelled);
+            brake.stop(Stop::Deadline);
+            assert_eq!(worker.join().unwrap(), Err(Stop::Cancelled));
         });
         brake.pause(false);
-        assert_eq!(brake.check(), Err(Reason::Cancelled));
+        assert_eq!(brake.check(), Err(Stop::Cancelled));
     }
 
     #[test]
     fn worker_that_looks_at_the_clock_stops_at_the_deadline() {
-        assert_eq!(brake(0, Some(Instant::now())).check(), Err(Reason::Deadline));
+        assert_eq!(brake(0, Some(Instant::now())).check(), Err(Stop::Deadline));
         assert_eq!(brake(0, Some(Instant::now() + Duration::from_secs(3600))).check(), Ok(()));
     }
 
@@ -322,7 +344,7 @@ mod tests {
     fn look_at_the_deadline_stops_a_worker_that_does_not_look_at_the_clock() {
         let brake = brake(0, Some(Instant::now()));
         looks_until(&brake, |_| brake.stopped().is_some());
-        assert_eq!(brake.stopped().map(|(reason, _)| reason), Some(Reason::Deadline));
+        assert_eq!(brake.stopped().map(|(reason, _)| reason), Some(Stop::Deadline));
     }
 
     /// Regression: the program waited for its head start until memory was available again.
@@ -338,7 +360,7 @@ mod tests {
         std::thread::scope(|scope| {
             let worker = scope.spawn(|| brake.check());
             looks_until(&brake, |_| brake.stopped().is_some());
-            assert_eq!(worker.join().unwrap(), Err(Reason::Deadline));
+            assert_eq!(worker.join().unwrap(), Err(Stop::Deadline));
         });
     }
 
