@@ -1,8 +1,8 @@
 //! Counters of open files and decision events, compared with what programs of known patterns do.
 
-use ahead_observe::{
-    CounterOptions, Counters, DecisionEvent, DecisionKind, Detail, MappingAdvice, OpenCounters, StateQuery,
-};
+use ahead_observe::{CounterOptions, Counters, Detail, OpenCounters, StateQuery};
+use ahead_policy::Advice;
+use ahead_policy::steering::{Decision, Kind};
 use ahead_tests::rig::prelude::*;
 use std::os::fd::AsFd;
 
@@ -86,7 +86,7 @@ impl Victim {
 /// What was observed of one file.
 struct Observed {
     counters: OpenCounters,
-    events: Vec<DecisionEvent>,
+    events: Vec<Decision>,
     printed: Vec<u64>,
 }
 
@@ -117,10 +117,10 @@ fn observe(detail: Detail, script: &str, path: &Path, arguments: &[&str]) -> Opt
     let mut victim = Victim::start(script, path, arguments);
     let printed = victim.finish();
     let mut taken = Vec::new();
-    events.take(|event| taken.push(event.clone())).unwrap();
+    events.take(|event| taken.push(*event)).unwrap();
     assert_eq!(events.lost(), 0);
     assert_eq!(counters.machine().unwrap().lost_events, 0);
-    taken.retain(|event| event.inode == inode);
+    taken.retain(|event| event.target.inode == inode);
     Some(Observed { counters: counters_of(&counters, inode), events: taken, printed })
 }
 
@@ -140,15 +140,15 @@ fn sequential_read_issues_and_uses_each_page_once() {
         assert_eq!(counters.used_pages, exact.then_some(2048));
         assert_eq!(counters.hits.is_some_and(|hits| hits > 60), exact);
         let first = &events[0];
-        assert_eq!((first.kind, first.page, first.wanted), (DecisionKind::Miss, 0, 16));
+        assert_eq!((first.kind, first.page, first.wanted), (Kind::Miss, 0, 16));
         assert_eq!((first.before.size, first.before.prev_pos, first.before.window_pages), (0, -1, 32));
         assert_eq!((first.file_pages, first.cached_pages, first.disk_window_pages), (2048, 0, 32));
-        assert_eq!((first.descriptor, first.mapping, first.is_thrashed), (Some(3), None, false));
-        assert_eq!(first.device, disk.mounted.number());
+        assert_eq!((first.target.descriptor, first.target.mapping, first.is_thrashed), (Some(3), None, false));
+        assert_eq!(first.target.device, disk.mounted.number());
         assert!(first.comm.starts_with(b"python"));
         let second = &events[1];
-        assert_eq!((second.kind, second.before.start, second.before.size), (DecisionKind::Marker, 0, 32));
-        assert!(events.iter().skip(1).all(|event| event.kind == DecisionKind::Marker));
+        assert_eq!((second.kind, second.before.start, second.before.size), (Kind::Marker, 0, 32));
+        assert!(events.iter().skip(1).all(|event| event.kind == Kind::Marker));
         let last = counters.last_pages.iter().map(|last| last.page).collect::<Vec<_>>();
         assert!(last.len() == 8 && last.is_sorted(), "{last:?}");
     }
@@ -225,11 +225,11 @@ fn faults_have_their_page_and_mapping() {
         assert!(events.iter().zip(&printed).take(16).all(|(event, page)| event.page == *page), "{events:?}");
         let mut pages = printed.iter();
         for event in &events {
-            assert_eq!((event.kind, event.wanted), (DecisionKind::Fault, 1));
+            assert_eq!((event.kind, event.wanted), (Kind::Fault, 1));
             assert!(pages.any(|page| *page == event.page), "{event:?}");
-            let mapping = event.mapping.unwrap();
-            assert_eq!((mapping.first_page, mapping.end_page, mapping.advice), (0, 16384, MappingAdvice::Normal));
-            assert_eq!(event.descriptor.is_none(), !arguments.is_empty());
+            let mapping = event.target.mapping.unwrap();
+            assert_eq!((mapping.first_page, mapping.end_page, mapping.advice), (0, 16384, Advice::Normal));
+            assert_eq!(event.target.descriptor.is_none(), !arguments.is_empty());
         }
         let last = counters.last_pages.iter().map(|last| (last.page, last.is_fault));
         assert!(last.eq(printed[32..].iter().map(|page| (*page, true))), "{counters:?}");
@@ -242,10 +242,10 @@ fn failed_search_for_a_descriptor_is_repeated_after_a_second() {
     let Some(disk) = Disk::new() else { return };
     let path = disk.file(16384);
     let Some(Observed { events, .. }) = observe(Detail::Decisions, HIDDEN, &path, &[]) else { return };
-    let failed_ns = events[0].time_ns;
-    let (early, late): (Vec<_>, Vec<_>) = events.iter().partition(|event| event.time_ns < failed_ns + 990_000_000);
-    assert!(early.iter().all(|event| event.descriptor.is_none()), "{early:?}");
-    assert!(late.last().is_some_and(|event| event.descriptor.is_some()), "{late:?}");
+    let failed_ns = events[0].at_ns;
+    let (early, late): (Vec<_>, Vec<_>) = events.iter().partition(|event| event.at_ns < failed_ns + 990_000_000);
+    assert!(early.iter().all(|event: &&Decision| event.target.descriptor.is_none()), "{early:?}");
+    assert!(late.last().is_some_and(|event: &&Decision| event.target.descriptor.is_some()), "{late:?}");
 }
 
 /// Regression: the reader of the events took all that arrived, and served no signals in a storm.
@@ -277,7 +277,7 @@ fn sequential_mapping_uses_its_pages() {
     let Some(Observed { counters, events, .. }) = observe(Detail::Hits, MAPPED_SEQUENTIAL, &path, &[]) else { return };
     assert_eq!((counters.misses, counters.faults, counters.issued_pages), (1, 1, 2048), "{counters:?}");
     assert_eq!((counters.used_pages, counters.wasted_pages), (Some(2048), 0), "{counters:?}");
-    let markers = events.iter().filter(|event| event.kind == DecisionKind::Marker && event.mapping.is_some());
+    let markers = events.iter().filter(|event| event.kind == Kind::Marker && event.target.mapping.is_some());
     assert!(markers.count() >= 16);
 }
 
@@ -288,9 +288,9 @@ fn random_reader_sends_sixteen_events_in_a_tenth_of_a_second() {
     let Some(observed) = observe(Detail::Decisions, RANDOM, &path, &["4000"]) else { return };
     let Observed { counters, events, .. } = observed;
     assert!(counters.misses > 3000, "{counters:?}");
-    let within = |first: &DecisionEvent| {
-        let end = first.time_ns + 99_000_000;
-        events.iter().filter(|event| event.time_ns >= first.time_ns && event.time_ns < end).count()
+    let within = |first: &Decision| {
+        let end = first.at_ns + 99_000_000;
+        events.iter().filter(|event| event.at_ns >= first.at_ns && event.at_ns < end).count()
     };
     // The budget of two periods may meet.
     assert!(events.iter().all(|first| within(first) <= 2 * (16 + 32)), "{}", events.len());
@@ -326,7 +326,7 @@ fn page_evicted_before_it_is_read_thrashes() {
         let second = counters_of(&counters, inode);
         assert_eq!((second.misses, second.thrashed_pages, second.wasted_pages), (2, 1, 16), "{second:?}");
         let mut thrashed = Vec::new();
-        let take = |event: &DecisionEvent| thrashed.extend((event.inode == inode).then_some(event.is_thrashed));
+        let take = |event: &Decision| thrashed.extend((event.target.inode == inode).then_some(event.is_thrashed));
         events.take(take).unwrap();
         assert_eq!(thrashed, [false, true]);
         // Pages that were read already, and are read again, were not evicted too early.
@@ -344,7 +344,7 @@ fn quiet_file_sends_only_what_differs() {
     let mut events = counters.events().unwrap();
     let mut taken = || {
         let mut pages = Vec::new();
-        events.take(|event| pages.extend((event.inode == inode).then_some(event.page))).unwrap();
+        events.take(|event| pages.extend((event.target.inode == inode).then_some(event.page))).unwrap();
         pages
     };
     let mut reader = Victim::stepped(&path);
@@ -381,7 +381,7 @@ fn own_reads_are_not_counted() {
         evict(&path);
         fs::read(&path).unwrap();
         let mut own = 0;
-        events.take(|event| own += u32::from(event.inode == inode)).unwrap();
+        events.take(|event| own += u32::from(event.target.inode == inode)).unwrap();
         assert_eq!(own, 0);
         assert!(counters.per_open().unwrap().iter().all(|open| open.inode != inode));
     }
@@ -400,10 +400,10 @@ fn file_on_overlay_is_seen_in_its_layer() {
     let own = StateQuery::new().unwrap().of_own(file.as_fd()).unwrap().unwrap();
     assert_eq!((own.inode, own.device), (inode, disk.mounted.number()));
     drop(file);
-    for (script, kind) in [(SEQUENTIAL, DecisionKind::Miss), (MAPPED_SEQUENTIAL, DecisionKind::Fault)] {
+    for (script, kind) in [(SEQUENTIAL, Kind::Miss), (MAPPED_SEQUENTIAL, Kind::Fault)] {
         let Some(observed) = observe(Detail::Decisions, script, &data, &[]) else { return };
         assert_eq!((observed.counters.misses, observed.counters.issued_pages), (1, 2048));
-        assert_eq!((observed.events[0].kind, observed.events[0].descriptor), (kind, Some(3)));
+        assert_eq!((observed.events[0].kind, observed.events[0].target.descriptor), (kind, Some(3)));
     }
 }
 

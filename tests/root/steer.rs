@@ -23,7 +23,7 @@ fn random_faults_get_a_window_of_one_page_which_is_put_back() {
         victim.go_on();
         let act = steering.wait_for("a window", |entry| is_act(entry, pid, "window", "done"));
         assert_eq!((act["class"].as_str(), act["pages"].as_u64()), (Some("random mmap"), Some(1)), "{fs_type}");
-        assert_eq!((act["before_pages"].as_u64(), act["path"].as_str()), (Some(PAGES.into()), path.to_str()));
+        assert_eq!((act["before_pages"].as_u64(), act["path"].as_str()), (Some(PAGES), path.to_str()));
         assert!(act["latency_us"].as_f64().is_some() && !act["reason"].as_str().unwrap().is_empty());
         assert_eq!((victim.window(&path), disk.kb()), (1, (PAGES * 4).to_string()));
         let (log, summary) = steering.stop();

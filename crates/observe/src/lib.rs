@@ -41,15 +41,15 @@ mod tracer;
 pub use arrivals::{Arrival, Arrivals, Arrived};
 pub use cached::cached_files;
 pub use counters::{
-    CounterOptions, Counters, DecidedPage, DecisionEvent, DecisionEvents, DecisionKind, DecisionSource, Detail,
-    FaultMapping, LAST_PAGES, MachineCounters, MappingAdvice, OpenCounters, Sources, TableIds, Tables,
+    CounterOptions, Counters, DecidedPage, DecisionEvents, DecisionSource, Detail, LAST_PAGES, MachineCounters,
+    OpenCounters, Sources, TableIds, Tables,
 };
 pub use decisions::Decisions;
 pub use event::{DecodeError, Event, decode};
 pub use evictions::{Evicted, Evictions};
 pub use progress::{ProgressEvents, WatchedFile};
 pub use source::{SOURCES, Source};
-pub use state::{OpenState, Readahead, StateQuery};
+pub use state::{OpenState, StateQuery};
 pub use tracer::{Options, Scope, Tracer, check_cgroup, check_privileges};
 
 /// The clock of the events (CLOCK_MONOTONIC). Unit: nanoseconds.

@@ -3,6 +3,7 @@
 use crate::objects::{self, Compiled, bpf_error, map};
 use crate::tracer::check_host;
 use ahead_model::{DeviceNumber, sorting};
+use ahead_policy::steering::Readahead;
 use ahead_sys::locks::IgnorePoison;
 use ahead_sys::{Error, Result};
 use libbpf_rs::{Iter, Link, MapCore, MapFlags, Object, ProgramInput, ProgramMut};
@@ -11,25 +12,6 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Mutex;
 
 static OBJECT: Compiled = Compiled(include_bytes!(concat!(env!("OUT_DIR"), "/state.bpf.deflate")));
-
-/// `struct file_ra_state`: the kernel's read-ahead state of an open file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Readahead {
-    /// First page of the current window.
-    pub start: u64,
-    /// Size of the current window, pages; 0: none yet.
-    pub size: u32,
-    /// Pages at the end of the window; the first of them is marked.
-    pub async_size: u32,
-    /// Maximum size of a window (`ra_pages`).
-    pub window_pages: u32,
-    /// End of the last read, bytes; -1: nothing was read yet. Accesses to mappings do not change it.
-    pub prev_pos: i64,
-    /// Recent faults with an absent page, minus those with a present one.
-    pub mmap_miss: u16,
-    /// `FMODE_RANDOM`: the program has set `POSIX_FADV_RANDOM`.
-    pub is_random: bool,
-}
 
 /// An open file of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,7 +37,7 @@ pub struct OpenState {
     /// The read-ahead state.
     pub readahead: Readahead,
     /// Window of the disk now (`read_ahead_kb`), pages: that of files opened from now on.
-    pub disk_window_pages: u32,
+    pub disk_window_pages: u64,
     /// Whether reads of this open file go through the page cache, and not past it (`O_DIRECT`).
     pub is_cached: bool,
     /// Whether it was opened for reading.
@@ -191,13 +173,13 @@ impl OpenState {
             readahead: Readahead {
                 start: u64(48),
                 prev_pos: u64(56).cast_signed(),
-                size: u32(64),
-                async_size: u32(68),
-                window_pages: u32(72),
+                size: u32(64).into(),
+                async_size: u32(68).into(),
+                window_pages: u32(72).into(),
                 mmap_miss: u16::from_ne_bytes([bytes[92], bytes[93]]),
                 is_random: flags & RANDOM != 0,
             },
-            disk_window_pages: u32(76),
+            disk_window_pages: u32(76).into(),
             device: DeviceNumber::from_kernel(u32(80)),
             pid: u32(84),
             descriptor: u32(88),

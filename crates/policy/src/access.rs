@@ -1,5 +1,7 @@
 //! The accesses and events that a policy receives.
 
+use serde::{Deserialize, Serialize};
+
 /// A page of a file, counted from its beginning.
 pub type Page = u64;
 
@@ -59,7 +61,7 @@ pub enum By {
 }
 
 /// A program's advice on its use of a file or mapping (`posix_fadvise`, `madvise`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Advice {
     /// No advice, or `NORMAL`.
     #[default]

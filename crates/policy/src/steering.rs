@@ -22,82 +22,65 @@
 //!   an equal part. Evicted unread pages and pressure reduce windows at once.
 //! - **The program's advice wins.** A window that no act has set, and `POSIX_FADV_RANDOM`, end all acts on that open file.
 //!
-//! The state is a bounded table. Nothing here does I/O, reads a clock or panics; times and counters may have any value.
+//! Who observes keeps the table of open files ([`OpenFile`]), and drops them. Nothing here does I/O, reads a clock or panics; times and counters
+//! may have any value.
 
 mod act;
+mod decision;
 mod effect;
 mod faults;
 mod fetching;
 mod file;
 mod reason;
-mod seen;
 mod setting;
 mod streams;
 mod window;
 
 pub use crate::pattern::Class;
 pub use act::{Act, Failure};
+pub use decision::{Decision, Kind, Limits, Machine, Mapped, Progress, Readahead, Target};
 pub use effect::{Effect, Rate};
+pub use file::OpenFile;
 pub use reason::Reason;
-pub use seen::{Kind, Limits, Machine, Progress, Seen};
 
-use file::{Around, OpenFile, Room};
-use std::collections::HashMap;
+use file::{Around, Room};
 
-/// If the table is full, this part of it is dropped: an eighth.
-const DROPPED_SHARE: usize = 8;
-
-/// The steering of all open files of a machine.
+/// What all open files of a machine share: limits, and the memory of their windows and fetched pages.
 #[derive(Clone, Debug)]
 pub struct Steering {
     limits: Limits,
-    files: HashMap<u64, OpenFile>,
     /// Sum of the claims of all active open files, and their number.
     claimed_pages: u64,
     claimants: u64,
-    /// Number of the last use of an open file.
-    uses: u64,
     now_ns: u64,
 }
 
 impl Steering {
     /// A steering with these limits.
     pub fn new(limits: &Limits) -> Steering {
-        Steering { limits: *limits, files: HashMap::new(), claimed_pages: 0, claimants: 0, uses: 0, now_ns: 0 }
+        Steering { limits: *limits, claimed_pages: 0, claimants: 0, now_ns: 0 }
     }
 
     /// The kernel has decided about an open file.
-    pub fn seen(&mut self, seen: &Seen, machine: &Machine) -> Vec<Act> {
-        if self.files.get(&seen.open).is_some_and(|file| !file.is_of(seen)) {
-            self.forget(seen.open);
-        }
-        if !self.files.contains_key(&seen.open) {
-            self.make_room();
-            self.files.insert(seen.open, OpenFile::new(seen));
-        }
-        self.change(seen.open, seen.at_ns, machine, |file, around| file.seen(seen, around))
+    pub fn decide(&mut self, file: &mut OpenFile, decision: &Decision, machine: &Machine) -> Vec<Act> {
+        self.change(file, decision.at_ns, machine, |file, around| file.decide(decision, around))
     }
 
     /// The position of the reader of an open file was polled.
-    pub fn progress(&mut self, progress: &Progress, machine: &Machine) -> Vec<Act> {
-        self.change(progress.open, progress.at_ns, machine, |file, around| file.progress(progress, around))
+    pub fn progress(&mut self, file: &mut OpenFile, progress: &Progress, machine: &Machine) -> Vec<Act> {
+        self.change(file, progress.at_ns, machine, |file, around| file.progress(progress, around))
     }
 
     /// Changes the state of an open file, and updates the sum of the claims.
     fn change(
         &mut self,
-        open: u64,
+        file: &mut OpenFile,
         at_ns: u64,
         machine: &Machine,
         change: impl FnOnce(&mut OpenFile, &Around) -> Vec<Act>,
     ) -> Vec<Act> {
         self.now_ns = self.now_ns.max(at_ns);
-        let Some(file) = self.files.get_mut(&open) else { return Vec::new() };
-        self.uses += 1;
-        file.used_at = self.uses;
-        let own = file.counted.take();
-        self.claimed_pages = self.claimed_pages.saturating_sub(own.unwrap_or(0));
-        self.claimants -= u64::from(own.is_some());
+        self.release(file);
         let share = self.limits.memory_share.clamp(0.0, 1.0);
         let budget_pages = (machine.available_pages as f64 * share) as u64;
         let room = Room { budget_pages, others_pages: self.claimed_pages, files: self.claimants + 1 };
@@ -108,24 +91,23 @@ impl Steering {
         acts
     }
 
-    /// The time from the last decision or poll of an open file to the next poll, nanoseconds; `None`: no poll is needed.
-    pub fn poll_after_ns(&self, open: u64) -> Option<u64> {
-        self.files.get(&open)?.poll_after_ns()
+    /// Takes the claim of an open file out of the sum.
+    fn release(&mut self, file: &mut OpenFile) {
+        let own = file.counted.take();
+        self.claimed_pages = self.claimed_pages.saturating_sub(own.unwrap_or(0));
+        self.claimants -= u64::from(own.is_some());
     }
 
-    /// The open files that need polls.
-    pub fn polled(&self) -> Vec<u64> {
-        self.files.iter().filter(|(_, file)| file.poll_after_ns().is_some()).map(|(open, _)| *open).collect()
-    }
-
-    /// Shrinks windows under pressure and to equal parts, and ends quiet times; about once per second, and when pressure begins.
-    pub fn tick(&mut self, now_ns: u64, machine: &Machine) -> Vec<Act> {
+    /// Shrinks windows under pressure and to equal parts, and ends quiet times; about once per second, and when pressure begins. `files`: all.
+    pub fn tick<'a>(
+        &mut self,
+        files: impl IntoIterator<Item = &'a mut OpenFile>,
+        now_ns: u64,
+        machine: &Machine,
+    ) -> Vec<Act> {
         self.now_ns = self.now_ns.max(now_ns);
-        let mut opens: Vec<u64> = self.files.keys().copied().collect();
-        opens.sort_unstable();
         let (mut acts, mut claimed, mut claimants) = (Vec::new(), 0u64, 0);
-        for open in opens {
-            let Some(file) = self.files.get_mut(&open) else { continue };
+        for file in files {
             acts.extend(file.tick(self.now_ns, (self.claimed_pages, self.claimants), &self.limits, machine));
             file.counted = file.claim(self.now_ns);
             claimed = claimed.saturating_add(file.counted.unwrap_or(0));
@@ -135,55 +117,17 @@ impl Steering {
         acts
     }
 
-    /// The class of an open file.
-    pub fn class(&self, open: u64) -> Class {
-        self.files.get(&open).map_or(Class::Unknown, OpenFile::class)
-    }
-
-    /// The waits of an open file before and after the last act on it; `None`: no act, or no decision before it
-    /// or since.
-    pub fn effect(&self, open: u64) -> Option<Effect> {
-        self.files.get(&open)?.effect()
-    }
-
-    /// The window that an act has set; `None`: unchanged.
-    pub fn window(&self, open: u64) -> Option<u64> {
-        self.files.get(&open)?.window()
-    }
-
-    /// Forgets an open file: it was closed.
-    pub fn forget(&mut self, open: u64) {
-        if let Some(file) = self.files.remove(&open) {
-            self.claimed_pages = self.claimed_pages.saturating_sub(file.counted.unwrap_or(0));
-            self.claimants -= u64::from(file.counted.is_some());
-        }
+    /// Forgets what is known of an open file except its window before the first act: it was closed, or has to be met again.
+    pub fn forget(&mut self, file: &mut OpenFile) {
+        self.release(file);
+        file.forget();
     }
 
     /// The last act on an open file was not carried out.
-    pub fn undone(&mut self, open: u64, failure: Failure) {
-        match (failure, self.files.get_mut(&open)) {
-            (Failure::Gone, _) => self.forget(open),
-            (failure, Some(file)) => file.undone(failure == Failure::Refused, failure == Failure::Busy),
-            _ => {}
-        }
-    }
-
-    /// Number of open files with a state.
-    pub fn files(&self) -> usize {
-        self.files.len()
-    }
-
-    /// Drops the least recently used open files, if the table is full.
-    fn make_room(&mut self) {
-        let most = self.limits.max_files.max(1);
-        if self.files.len() < most {
-            return;
-        }
-        let mut order: Vec<(u64, u64)> = self.files.iter().map(|(open, file)| (file.used_at, *open)).collect();
-        order.sort_unstable();
-        let dropped = (most / DROPPED_SHARE).max(self.files.len() + 1 - most);
-        for (_, open) in order.into_iter().take(dropped) {
-            self.forget(open);
+    pub fn undone(&mut self, file: &mut OpenFile, failure: Failure) {
+        match failure {
+            Failure::Gone => self.forget(file),
+            failure => file.undone(failure == Failure::Refused, failure == Failure::Busy),
         }
     }
 }

@@ -18,6 +18,11 @@ impl<S: Clone + Default> States<S> {
         &mut self.states[index]
     }
 
+    /// All states.
+    pub fn all(&mut self) -> impl Iterator<Item = &mut S> {
+        self.states.iter_mut()
+    }
+
     /// Removes the state of an open file: its number may be reused.
     pub fn forget(&mut self, open: OpenId) {
         if let Some(state) = self.states.get_mut(open.0 as usize) {

@@ -2,7 +2,7 @@
 //! bytes, the kernel's decisions, decided pages alone, and every call to a file.
 
 use ahead_policy::pattern::{Class, Detector, Pattern, Sample, Steps};
-use ahead_policy::steering::{Machine, Seen, Steering};
+use ahead_policy::steering::{Decision, Machine, OpenFile, Readahead, Steering};
 use ahead_policy::testing::Cache;
 use ahead_policy::{Access, DeviceDescription, Found, PAGE_BYTES, Page, Parameters, Requests, named};
 use proptest::prelude::*;
@@ -89,14 +89,14 @@ impl Stream {
 
     /// What the kernel's decisions show.
     fn by_decisions(&self) -> Class {
-        let mut steering = Steering::new(&Default::default());
+        let (mut steering, mut file) = (Steering::new(&Default::default()), OpenFile::new(32));
         for page in &self.pages {
             let (page, wanted, file_pages) = (*page, self.length, self.file_pages);
-            let windows =
-                Seen { window_pages: 32, disk_window_pages: 32, baseline_window_pages: 32, ..Seen::default() };
-            steering.seen(&Seen { page, wanted, file_pages, ..windows }, &Machine::default());
+            let before = Readahead { window_pages: 32, ..Readahead::default() };
+            let decision = Decision { page, wanted, file_pages, before, disk_window_pages: 32, ..Decision::default() };
+            steering.decide(&mut file, &decision, &Machine::default());
         }
-        steering.class(0)
+        file.class()
     }
 
     /// Whether the policy `ahead` had requested the last access of each reader before, and the pages that it requested in vain.

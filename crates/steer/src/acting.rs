@@ -10,8 +10,9 @@
 //! descriptor belongs to something else by now.
 
 use crate::counts::reason;
-use crate::world::{NotDone, Target};
+use crate::world::NotDone;
 use ahead_observe::OpenState;
+use ahead_policy::steering::Target;
 use ahead_sys::other_process::OtherProcess;
 use ahead_sys::{Error, Result, cache};
 use rustix::io::Errno;
@@ -50,7 +51,7 @@ pub(crate) fn check(
         return Err(NotDone::Impossible(reason::DIRECT));
     }
     let readahead = state.readahead;
-    if readahead.is_random || u64::from(readahead.window_pages) != expected_pages {
+    if readahead.is_random || readahead.window_pages != expected_pages {
         // With the window of the disk it is a new open file of the same inode at the same address.
         let is_new = !readahead.is_random && readahead.window_pages == state.disk_window_pages;
         return Err(if is_new { NotDone::Gone } else { NotDone::Advised });
@@ -67,7 +68,7 @@ pub(crate) fn reset_window(taken: BorrowedFd<'_>, state: &OpenState) -> Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ahead_observe::Readahead;
+    use ahead_policy::steering::Readahead;
     use std::fs::File;
     use std::os::fd::AsFd;
 

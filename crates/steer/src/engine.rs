@@ -24,7 +24,6 @@ use crate::summary::Summary;
 use crate::times::Times;
 use crate::world::World;
 use ahead_observe::{CounterOptions, Counters, DecisionEvents, DecisionSource, Detail, Sources, StateQuery};
-use ahead_policy::steering::Steering;
 use ahead_process::Signals;
 use ahead_process::undo::guardian;
 use ahead_process::undo::machine_lock::MachineLock;
@@ -52,7 +51,7 @@ pub struct Engine<'a> {
     sources: Sources,
     events: DecisionEvents,
     kernel: Kernel,
-    steerer: Steerer<Steering>,
+    steerer: Steerer,
     publisher: Option<Publisher>,
     /// Why the metrics could not be written last: a full disk does not end the steering.
     unpublished: Option<String>,
@@ -98,8 +97,7 @@ impl<'a> Engine<'a> {
         let events = counters.events()?;
         let published = Published::new(&counters)?;
         let kernel = Kernel::new(counters, StateQuery::new()?, helpers.filter(|_| !settings.dry_run));
-        let steerer =
-            Steerer::new(&Steering::new(&Default::default()), limited(&settings, &settings.rules), settings.dry_run);
+        let steerer = Steerer::new(limited(&settings, &settings.rules), settings.dry_run);
         let (latency, began, cpu_before) = (Times::default(), Instant::now(), cpu());
         Ok(Engine {
             settings,
@@ -176,7 +174,7 @@ impl<'a> Engine<'a> {
     /// Takes the decisions that wait, and polls the readers that are due. Returns the time before which no more decisions should be taken.
     fn steer(&mut self) -> Result<Option<Instant>> {
         let Engine { events, steerer, kernel, .. } = self;
-        let taken = events.take(|event| steerer.decide(kernel, event))?;
+        let taken = events.take(|decision| steerer.decide(kernel, decision))?;
         steerer.poll_readers(kernel);
         self.drain_log();
         Ok(self.pace.taken(taken as u64, Instant::now()))

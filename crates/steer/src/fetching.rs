@@ -12,10 +12,11 @@
 
 use crate::counts::reason;
 use crate::times::Times;
-use crate::world::{NotDone, Target};
+use crate::world::{NotDone, descriptor_of, file_of};
 use ahead_fetch::calls::{self, pieces};
 use ahead_fetch::{RUNNING, Workers};
 use ahead_model::{DeviceNumber, PAGE_BYTES};
+use ahead_policy::steering::Target;
 use ahead_sys::Error;
 use ahead_sys::locks::IgnorePoison;
 use ahead_sys::other_process::{self, Descriptor, Expected};
@@ -123,13 +124,13 @@ impl Fetcher {
         piece_pages: u64,
         decided_ns: u64,
     ) -> Result<(), NotDone> {
-        let descriptor = target.descriptor().ok_or(NotDone::Impossible(reason::NO_DESCRIPTOR))?;
-        let (open, device, expected, ranges) = (target.open, target.device, target.expected(), ranges.to_vec());
+        let descriptor = descriptor_of(target).ok_or(NotDone::Impossible(reason::NO_DESCRIPTOR))?;
+        let (open, device, expected, ranges) = (target.open, target.device, file_of(target), ranges.to_vec());
         let read = Read { open, device, descriptor, expected, ranges, piece_pages, decided_ns };
         if self.workers.waiting(device, is_read) >= MOST_WAITING {
-            return Err(NotDone::Busy);
+            return Err(NotDone::Busy(reason::QUEUE));
         }
-        self.workers.run(device, RUNNING, Work::Read(read)).map_err(|_| NotDone::Busy)
+        self.workers.run(device, RUNNING, Work::Read(read)).map_err(|_| NotDone::Busy(reason::QUEUE))
     }
 
     /// Gives up the own descriptor of an open file, and what waits to be fetched for it.
@@ -211,7 +212,7 @@ impl Shared {
             return Ok(opened.descriptor.clone());
         }
         if all.len() >= MOST_DESCRIPTORS {
-            return Err(NotDone::Busy);
+            return Err(NotDone::Busy(reason::QUEUE));
         }
         drop(all);
         // Not another file: the process may have replaced the descriptor, or another process has its number.
@@ -349,7 +350,7 @@ mod tests {
         for open in 0..MOST_WAITING as u64 {
             fetch(&mut fetcher, open).unwrap();
         }
-        assert_eq!(fetch(&mut fetcher, 99), Err(NotDone::Busy));
+        assert_eq!(fetch(&mut fetcher, 99), Err(NotDone::Busy(reason::QUEUE)));
         let descriptor = Arc::new(OwnedFd::from(File::open("/").unwrap()));
         fetcher.close(Opened { descriptor, device, used: Instant::now() });
         fetcher.stop(5);

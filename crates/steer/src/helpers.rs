@@ -16,10 +16,11 @@ mod served;
 
 use crate::counts::reason;
 use crate::times::Times;
-use crate::world::{Mapped, NotDone, Target};
+use crate::world::NotDone;
 use ahead_fetch::calls::pieces;
 use ahead_model::{DeviceNumber, PAGE_BYTES};
 use ahead_observe::StateQuery;
+use ahead_policy::steering::{Mapped, Target};
 use ahead_sys::fork::{fork_copy, fork_worker};
 use ahead_sys::{Error, Result, daemon, polling, signals};
 use rustix::event::{PollFd, PollFlags};
@@ -92,7 +93,7 @@ pub(crate) struct Wanted {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Answer {
     Taken {
-        disk_window_pages: u32,
+        disk_window_pages: u64,
     },
     /// `ends`: this helper ends now.
     NotTaken {
@@ -218,7 +219,7 @@ impl Helpers {
         let helper = self.reserve(of_device, MOST_OF_DEVICE)?;
         let mut helper = Helper { does: Does::Hold { device, pid }, ..helper };
         let done = match helper.ask(&Request::Take(*wanted)) {
-            Some(Answer::Taken { disk_window_pages }) => act(disk_window_pages.into(), &mut || helper.advise()),
+            Some(Answer::Taken { disk_window_pages }) => act(disk_window_pages, &mut || helper.advise()),
             Some(Answer::NotTaken { why, ends }) => {
                 match ends {
                     true => self.busy.push(helper),
@@ -227,7 +228,7 @@ impl Helpers {
                 return Err(why.into());
             }
             // It may still take it, and gives it back at once.
-            _ => Err(NotDone::Busy),
+            _ => Err(NotDone::Busy(reason::QUEUE)),
         };
         helper.say(&Request::GiveBack);
         self.busy.push(helper);
@@ -290,7 +291,7 @@ impl Helpers {
             let _ = self.await_fewer(|_| true, 1);
         }
         let helper = self.idle.pop();
-        helper.or_else(|| if self.busy.len() < MOST { self.make() } else { None }).ok_or(NotDone::Busy)
+        helper.or_else(|| if self.busy.len() < MOST { self.make() } else { None }).ok_or(NotDone::Busy(reason::QUEUE))
     }
 
     /// Waits until fewer than `most` busy helpers are alike, which usually takes microseconds.
@@ -302,7 +303,7 @@ impl Helpers {
                 return Ok(());
             }
             if !wait_for_any(self.busy.iter().filter(|helper| is_alike(helper)), deadline) {
-                return Err(NotDone::Busy);
+                return Err(NotDone::Busy(reason::QUEUE));
             }
         }
     }
@@ -314,7 +315,7 @@ impl Helpers {
                 Received::Nothing => self.busy.push(helper),
                 Received::Ended => {
                     if let Does::Advise { open, .. } = helper.does {
-                        self.failures.push((open, NotDone::Busy));
+                        self.failures.push((open, NotDone::Busy(reason::QUEUE)));
                     }
                 }
                 Received::Answer(answer) => match self.is_free(&helper, answer) {

@@ -10,10 +10,10 @@ use crate::counts::reason;
 use crate::fetching::Fetcher;
 use crate::helpers::{Helpers, Wanted};
 use crate::times::Times;
-use crate::world::{NotDone, Process, Target, World};
+use crate::world::{NotDone, Process, World, descriptor_of};
 use ahead_model::DeviceNumber;
 use ahead_observe::{Counters, OpenState, StateQuery};
-use ahead_policy::steering::Machine;
+use ahead_policy::steering::{Machine, Target};
 use ahead_sys::process_id::{Kind, ProcessId};
 use ahead_sys::within::Patience;
 use ahead_sys::{other_process, priority};
@@ -125,7 +125,7 @@ impl World for Kernel {
     }
 
     fn path(&mut self, target: &Target) -> Option<PathBuf> {
-        if let Some(descriptor) = target.descriptor() {
+        if let Some(descriptor) = descriptor_of(target) {
             return other_process::descriptor_path(&descriptor);
         }
         let (pid, addresses) = (target.pid, target.mapping?.addresses());
@@ -133,7 +133,7 @@ impl World for Kernel {
     }
 
     fn mount(&mut self, target: &Target) -> Option<Vec<u8>> {
-        let Some(descriptor) = target.descriptor() else {
+        let Some(descriptor) = descriptor_of(target) else {
             let path = self.path(target)?;
             return self.mount_points.of_path(target.pid, &path, &mut self.patience);
         };
@@ -162,7 +162,7 @@ impl World for Kernel {
     }
 
     fn set_window(&mut self, target: &Target, expected_pages: u64, pages: u64) -> Result<(), NotDone> {
-        let descriptor = target.descriptor().ok_or(NotDone::Impossible(reason::NO_DESCRIPTOR))?;
+        let descriptor = descriptor_of(target).ok_or(NotDone::Impossible(reason::NO_DESCRIPTOR))?;
         let disk = self.disks.of(target, &mut self.patience);
         let (setting, acts_on_close) =
             (disk.setting.ok_or(NotDone::Impossible(reason::NO_SETTING))?, disk.acts_on_close);

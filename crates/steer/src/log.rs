@@ -1,11 +1,11 @@
 //! The log: every act and every refusal with its reason, and later its effect.
 
-use ahead_policy::steering::Effect;
-use serde::Serialize;
+use ahead_policy::steering::{Act, Class, Effect};
+use serde::{Serialize, Serializer};
 use std::fmt;
 
 /// One line of the log.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct LogEntry {
     /// Milliseconds since 1970.
     pub time_ms: u64,
@@ -18,7 +18,8 @@ pub struct LogEntry {
     /// Path of the file, if it is known.
     pub path: Option<String>,
     /// The pattern of the open file.
-    pub class: String,
+    #[serde(serialize_with = "as_text")]
+    pub class: Class,
     /// What was done.
     pub act: LoggedAct,
     /// Whether it was done.
@@ -37,9 +38,13 @@ pub struct LogEntry {
     pub dry_run: bool,
 }
 
+fn as_text<S: Serializer>(class: &Class, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(class)
+}
+
 /// What was done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(into = "&'static str")]
 pub enum LoggedAct {
     /// The window of an open file was set.
     Window,
@@ -52,18 +57,20 @@ pub enum LoggedAct {
     /// The rules were read again.
     Rules,
     /// Nothing: an open file or a process is left alone.
+    #[default]
     None,
 }
 
 /// Whether it was done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(into = "&'static str")]
 pub enum Outcome {
     /// It was done.
     Done,
     /// Acts are only logged.
     Planned,
     /// The system, the rules or the program's own advice forbid it.
+    #[default]
     Refused,
     /// It failed.
     Failed,
@@ -92,6 +99,39 @@ impl From<Effect> for LoggedEffect {
             before_wait_share: effect.before.wait_share(),
             after_wait_share: effect.after.wait_share(),
         }
+    }
+}
+
+impl LogEntry {
+    /// The line about an act, before it is done.
+    pub(crate) fn of(act: &Act) -> LogEntry {
+        let line = |act, pages, reason: &dyn fmt::Display| LogEntry {
+            act,
+            pages,
+            reason: reason.to_string(),
+            ..LogEntry::default()
+        };
+        match act {
+            Act::SetWindow { pages, reason, .. } => line(LoggedAct::Window, Some(*pages), reason),
+            Act::Fetch { ranges, reason, .. } => {
+                let pages = ranges.iter().map(|range| range.end.saturating_sub(range.start)).sum();
+                line(LoggedAct::Fetch, Some(pages), reason)
+            }
+            Act::Restore { reason, .. } => line(LoggedAct::Restore, None, reason),
+            Act::Quiet { .. } => LogEntry::default(),
+        }
+    }
+}
+
+impl From<LoggedAct> for &'static str {
+    fn from(act: LoggedAct) -> &'static str {
+        act.name()
+    }
+}
+
+impl From<Outcome> for &'static str {
+    fn from(outcome: Outcome) -> &'static str {
+        outcome.name()
     }
 }
 
@@ -169,7 +209,7 @@ mod tests {
             comm: "fio".into(),
             descriptor: Some(3),
             path: None,
-            class: "sequential".into(),
+            class: Class::Sequential,
             act: LoggedAct::Window,
             outcome: Outcome::Planned,
             pages: Some(128),

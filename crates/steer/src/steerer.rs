@@ -3,7 +3,7 @@
 //! ```text
 //!     decision ─▶ process: rules, kernel thread, permitted? ─▶ open file: same one as before? rules, own advice?
 //!                                                                    │ yes
-//!                    log ◀── act, or why not ◀── world ◀── acts ◀── policy ◀── poll of a fetched reader, tick
+//!                  log ◀── act, or why not ◀── world ◀── acts ◀── steering ◀── poll of a fetched reader, tick
 //! ```
 //!
 //! Open files are identified by the address of their `struct file`. An address is reused: an open file of another inode, or one that begins to
@@ -11,20 +11,16 @@
 
 mod acts;
 mod file;
-mod policy;
 mod processes;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use policy::Policy;
-
 use crate::counts::{Counts, RateLimit, reason};
 use crate::log::LogEntry;
 use crate::rules::{Limits, Rules, Subject, Verdict};
-use crate::world::{Target, World};
+use crate::world::World;
 use ahead_model::PAGE_BYTES;
-use ahead_observe::{DecisionEvent, DecisionKind};
-use ahead_policy::steering::{self, Class, Failure, Machine, Progress};
+use ahead_policy::steering::{self, Class, Decision, Failure, Kind, Machine, Progress, Steering, Target};
 use file::File;
 use processes::Processes;
 use rustc_hash::FxHashMap;
@@ -37,12 +33,9 @@ const IDLE_NS: u64 = Duration::from_secs(30).as_nanos() as u64;
 /// Interval of the check whether a steered open file without decisions is still open: a check takes some microseconds.
 const CHECK_EVERY_NS: u64 = Duration::from_secs(5).as_nanos() as u64;
 
-/// The policy tracks more open files than the logic, so that it never drops one with a changed window.
-const POLICY_FILES: usize = 2;
-
 /// The logic.
-pub(crate) struct Steerer<P> {
-    policy: P,
+pub(crate) struct Steerer {
+    steering: Steering,
     rules: Rules,
     dry_run: bool,
     files: FxHashMap<u64, File>,
@@ -52,15 +45,16 @@ pub(crate) struct Steerer<P> {
     limit: RateLimit,
     counts: Counts,
     entries: Vec<LogEntry>,
+    /// Time of the decision, poll or tick whose acts are carried out; `None`: their latency means nothing.
+    decided_ns: Option<u64>,
     was_pressed: bool,
     ticked_ns: u64,
 }
 
-impl<P: Policy> Steerer<P> {
-    /// `policy` is only used to make one with the limits of the rules.
-    pub(crate) fn new(policy: &P, rules: Rules, dry_run: bool) -> Steerer<P> {
+impl Steerer {
+    pub(crate) fn new(rules: Rules, dry_run: bool) -> Steerer {
         Steerer {
-            policy: policy.fresh(&policy_limits(&rules.limits)),
+            steering: Steering::new(&policy_limits(&rules.limits)),
             limit: RateLimit::new(rules.limits.max_acts_per_second),
             processes: Processes::new(rules.limits.max_files),
             rules,
@@ -69,6 +63,7 @@ impl<P: Policy> Steerer<P> {
             polls: FxHashMap::default(),
             counts: Counts::default(),
             entries: Vec::new(),
+            decided_ns: None,
             was_pressed: false,
             ticked_ns: 0,
         }
@@ -104,42 +99,44 @@ impl<P: Policy> Steerer<P> {
     }
 
     /// A decision of the kernel.
-    pub(crate) fn decide(&mut self, world: &mut impl World, event: &DecisionEvent) {
+    pub(crate) fn decide(&mut self, world: &mut impl World, decision: &Decision) {
         self.counts.events += 1;
-        let Some(comm) = self.admitted_process(world, event) else { return };
-        if self.files.get(&event.open).is_some_and(|file| file.is_replaced(event)) {
-            self.drop_file(world, event.open);
-        }
-        if !self.files.contains_key(&event.open) && !self.admit(world, event, comm) {
+        let open = decision.target.open;
+        if !self.is_admitted(world, decision) {
             return;
         }
-        let Some(file) = self.files.get_mut(&event.open) else { return };
-        file.update(event);
-        if file.left_alone.is_some() {
-            return;
+        let Some(file) = self.files.get_mut(&open) else { return };
+        if let Some(why) = file.own_choice(decision) {
+            return self.leave_alone(world, open, why, None);
         }
-        if event.disk_window_pages == 0 {
-            // Switched off by an administrator, or by a recording that must see every access.
-            self.leave_alone(world, event.open, reason::OFF, None);
-            return;
-        }
-        if file.has_other_window(event) {
-            file.window = None;
-            self.leave_alone(world, event.open, reason::ADVISED, None);
-            return;
-        }
-        let (waits, wait_ns) = file.new_waits(event);
-        let (target, seen) = (file.target, file.as_seen(event));
+        let (target, (waits, wait_ns)) = (file.target, file.new_waits(decision));
         if waits > 0 {
-            world.waited(target.device, waits, wait_ns, seen.size);
+            world.waited(target.device, waits, wait_ns, decision.before.size);
         }
         let machine = self.machine(world, &target);
-        let acts = self.policy.seen(&seen, &machine);
+        let Some(file) = self.files.get_mut(&open) else { return };
+        let acts = self.steering.decide(&mut file.steering, decision, &machine);
         // The observer wakes this process at once only where a reader waits: the delay of other decisions is no latency.
-        let is_urgent = event.kind != DecisionKind::Marker || waits > 0;
-        self.perform(world, acts, is_urgent.then_some(event.time_ns));
-        self.plan_poll(event.open, event.time_ns);
-        self.report_no_descriptor(world, event.open);
+        let is_urgent = decision.kind != Kind::Marker || waits > 0;
+        self.perform(world, acts, is_urgent.then_some(decision.at_ns));
+        self.plan_poll(open, decision.at_ns);
+        self.report_no_descriptor(world, open);
+    }
+
+    /// Whether the process and the open file of a decision may be steered. Starts to track them.
+    fn is_admitted(&mut self, world: &mut impl World, decision: &Decision) -> bool {
+        let open = decision.target.open;
+        let Some(comm) = self.admitted_process(world, decision) else { return false };
+        if self.files.get(&open).is_some_and(|file| file.is_replaced(decision)) {
+            self.drop_file(world, open);
+        }
+        if !self.files.contains_key(&open) {
+            self.admit(world, decision, comm);
+        }
+        self.files.get_mut(&open).is_some_and(|file| {
+            file.update(decision);
+            file.left_alone.is_none()
+        })
     }
 
     /// The machine as the rules permit to use it.
@@ -150,30 +147,27 @@ impl<P: Policy> Steerer<P> {
 
     /// Reports faults in no order through a mapping whose descriptor was closed: no window can be set for them.
     fn report_no_descriptor(&mut self, world: &mut impl World, open: u64) {
-        let class = self.policy.class(open);
-        let Some(file) = self.files.get_mut(&open) else { return };
-        let is_new = file.target.descriptor.is_none() && class == Class::RandomMapped && !file.is_reported;
-        if is_new {
-            file.is_reported = true;
+        let is_it = |file: &&mut File| file.target.descriptor.is_none() && file.steering.class() == Class::RandomMapped;
+        if let Some(file) = self.files.get_mut(&open).filter(is_it)
+            && !std::mem::replace(&mut file.is_reported, true)
+        {
             self.counts.refusal(reason::NO_DESCRIPTOR);
             self.log_left_alone(world, open, reason::NO_DESCRIPTOR.into());
         }
     }
 
-    /// Starts to track an open file. `false`: the table is full.
-    fn admit(&mut self, world: &mut impl World, event: &DecisionEvent, comm: std::rc::Rc<[u8]>) -> bool {
+    /// Starts to track an open file, unless the table is full.
+    fn admit(&mut self, world: &mut impl World, decision: &Decision, comm: std::rc::Rc<[u8]>) {
         if self.files.len() >= self.rules.limits.max_files && !self.make_room(world) {
-            self.counts.refusal(reason::TABLE);
-            return false;
+            return self.counts.refusal(reason::TABLE);
         }
         self.counts.files += 1;
-        let mut file = File::new(event, comm);
+        let mut file = File::new(decision, comm);
         let verdict = self.verdict(world, &mut file);
-        self.files.insert(event.open, file);
+        self.files.insert(decision.target.open, file);
         if let Verdict::LeftAlone(why) = verdict {
-            self.exclude(world, event, why);
+            self.exclude(world, &decision.target, why);
         }
-        true
     }
 
     /// Whether the rules admit a file of an admitted process.
@@ -189,14 +183,14 @@ impl<P: Policy> Steerer<P> {
     }
 
     /// The rules exclude an open file. Only the first one of a process is logged.
-    fn exclude(&mut self, world: &mut impl World, event: &DecisionEvent, why: String) {
+    fn exclude(&mut self, world: &mut impl World, target: &Target, why: String) {
         self.counts.refusal(reason::RULES);
-        self.set_quiet(world, event.open, true);
-        if let Some(file) = self.files.get_mut(&event.open) {
+        self.set_quiet(world, target.open, true);
+        if let Some(file) = self.files.get_mut(&target.open) {
             file.left_alone = Some(reason::RULES);
         }
-        if self.processes.is_first_exclusion(event.pid) {
-            self.log_left_alone(world, event.open, why);
+        if self.processes.is_first_exclusion(target.pid) {
+            self.log_left_alone(world, target.open, why);
         }
     }
 
@@ -224,11 +218,12 @@ impl<P: Policy> Steerer<P> {
     }
 
     fn remove(&mut self, world: &mut impl World, open: u64) {
-        if self.files.remove(&open).is_some_and(|file| file.fetched.is_some()) {
+        self.polls.remove(&open);
+        let Some(mut file) = self.files.remove(&open) else { return };
+        self.steering.forget(&mut file.steering);
+        if file.fetched.is_some() {
             world.stop_fetching(open);
         }
-        self.polls.remove(&open);
-        self.policy.forget(open);
     }
 
     /// Sets whether the observer keeps the usual decisions of an open file to itself.
@@ -246,7 +241,7 @@ impl<P: Policy> Steerer<P> {
     }
 
     fn plan_poll(&mut self, open: u64, from_ns: u64) {
-        match self.policy.poll_after_ns(open).filter(|_| self.files.contains_key(&open)) {
+        match self.files.get(&open).and_then(|file| file.steering.poll_after_ns()) {
             Some(after_ns) => drop(self.polls.insert(open, from_ns.saturating_add(after_ns))),
             None => drop(self.polls.remove(&open)),
         }
@@ -267,10 +262,11 @@ impl<P: Policy> Steerer<P> {
                 continue;
             };
             file.checked_ns = now_ns;
-            if let Some(page) = file::prev_page(state.readahead.prev_pos) {
-                let progress = Progress { open, at_ns: now_ns, page, waits: world.waits(open) };
+            if let Some(page) = state.readahead.prev_page() {
+                let progress = Progress { at_ns: now_ns, page, waits: world.waits(open) };
                 let machine = self.machine(world, &target);
-                let acts = self.policy.progress(&progress, &machine);
+                let Some(file) = self.files.get_mut(&open) else { continue };
+                let acts = self.steering.progress(&mut file.steering, &progress, &machine);
                 self.perform(world, acts, Some(now_ns));
             }
             self.plan_poll(open, now_ns);
@@ -289,7 +285,9 @@ impl<P: Policy> Steerer<P> {
             return;
         }
         self.ticked_ns = now_ns;
-        let acts = self.policy.tick(now_ns, &machine);
+        let mut files: Vec<&mut File> = self.files.values_mut().collect();
+        files.sort_unstable_by_key(|file| file.target.open);
+        let acts = self.steering.tick(files.into_iter().map(|file| &mut file.steering), now_ns, &machine);
         self.perform(world, acts, Some(now_ns));
         let opens: Vec<u64> = self.files.keys().copied().collect();
         for open in opens {
@@ -322,13 +320,13 @@ impl<P: Policy> Steerer<P> {
         self.put_back(world, "the rules were read again");
         let counts = std::mem::take(&mut self.counts);
         let entries = std::mem::take(&mut self.entries);
-        *self = Steerer { counts, entries, ..Steerer::new(&self.policy, rules, self.dry_run) };
+        *self = Steerer { counts, entries, ..Steerer::new(rules, self.dry_run) };
     }
 
     /// No more acts on an open file.
     fn leave_alone(&mut self, world: &mut impl World, open: u64, why: &'static str, detail: Option<String>) {
         self.counts.refusal(why);
-        self.policy.undone(open, Failure::Refused);
+        self.undone(open, Failure::Refused);
         self.polls.remove(&open);
         self.set_quiet(world, open, true);
         if let Some(file) = self.files.get_mut(&open) {
@@ -347,6 +345,5 @@ fn policy_limits(limits: &Limits) -> steering::Limits {
         max_window_pages: limits.max_window_bytes / PAGE_BYTES,
         min_window_pages: (limits.min_window_bytes / PAGE_BYTES).max(1),
         memory_share: limits.memory_share,
-        max_files: limits.max_files * POLICY_FILES,
     }
 }

@@ -6,64 +6,25 @@
 //! ```
 
 use crate::counts::reason;
-use ahead_model::{DeviceNumber, PAGE_BYTES};
+use ahead_model::DeviceNumber;
 use ahead_observe::OpenState;
-use ahead_policy::steering::Machine;
+use ahead_policy::steering::{Machine, Target};
 use ahead_sys::other_process::{Descriptor, Expected};
-use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-/// An open file of a process, as a decision names it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Target {
-    pub pid: u32,
-    /// The thread in whose table the descriptor is.
-    pub tid: u32,
-    /// A descriptor for it; `None`: only a mapping remains.
-    pub descriptor: Option<u32>,
-    /// Address of the open file.
-    pub open: u64,
-    /// Address of the inode.
-    pub inode: u64,
-    pub inode_number: u64,
-    pub device: DeviceNumber,
-    /// The pages are those of a block device.
-    pub is_block_device: bool,
-    pub mapping: Option<Mapped>,
+/// The descriptor of an open file.
+pub(crate) fn descriptor_of(target: &Target) -> Option<Descriptor> {
+    target.descriptor.map(|number| Descriptor { pid: target.pid, tid: target.tid, number })
 }
 
-impl Target {
-    /// Its descriptor.
-    pub fn descriptor(&self) -> Option<Descriptor> {
-        self.descriptor.map(|number| Descriptor { pid: self.pid, tid: self.tid, number })
-    }
-
-    /// The file to which the descriptor should lead.
-    pub fn expected(&self) -> Expected {
-        let (device, inode_number, is_block_device) = (self.device, self.inode_number, self.is_block_device);
-        Expected { device, inode_number, is_block_device }
-    }
-}
-
-/// A mapping of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Mapped {
-    pub first_page: u64,
-    pub end_page: u64,
-    /// Address of the first page.
-    pub address: u64,
-}
-
-impl Mapped {
-    /// All its addresses.
-    pub fn addresses(&self) -> Range<u64> {
-        let bytes = self.end_page.saturating_sub(self.first_page).saturating_mul(PAGE_BYTES);
-        self.address..self.address.saturating_add(bytes)
-    }
+/// The file to which the descriptor of an open file should lead.
+pub(crate) fn file_of(target: &Target) -> Expected {
+    let Target { device, inode_number, is_block_device, .. } = *target;
+    Expected { device, inode_number, is_block_device }
 }
 
 /// What is known of a process.
@@ -85,10 +46,14 @@ pub(crate) enum NotDone {
     Forbidden(String),
     /// It is not possible for this open file.
     Impossible(&'static str),
-    /// Too many requests.
-    Busy,
+    /// Too many acts or requests, with the reason.
+    Busy(&'static str),
     /// A system call failed.
     Failed(String),
+    /// Acts are only logged.
+    DryRun,
+    /// The open file is not tracked any more, or is left alone since.
+    LeftAlone,
 }
 
 impl fmt::Display for NotDone {
@@ -97,8 +62,8 @@ impl fmt::Display for NotDone {
             NotDone::Gone => f.write_str(reason::GONE),
             NotDone::Advised => f.write_str(reason::ADVISED),
             NotDone::Forbidden(detail) => write!(f, "{}: {detail}", reason::FORBIDDEN),
-            NotDone::Impossible(why) => f.write_str(why),
-            NotDone::Busy => f.write_str(reason::QUEUE),
+            NotDone::Impossible(why) | NotDone::Busy(why) => f.write_str(why),
+            NotDone::DryRun | NotDone::LeftAlone => Ok(()),
             NotDone::Failed(detail) => f.write_str(detail),
         }
     }

@@ -79,8 +79,8 @@ fn pages(pages: u64) -> String {
 
 fn now(file: &OpenFile, request_bytes: Option<u64>) -> String {
     let Some(window) = file.window else { return "the open file is gone".into() };
-    let disk = pages(u64::from(window.disk_limit_pages));
-    let own = pages(u64::from(window.limit_pages));
+    let disk = pages(window.disk_limit_pages);
+    let own = pages(window.limit_pages);
     let limit = match window.advice() {
         Some(Advice::Random) => format!("no read-ahead; the window of the disk is {disk}"),
         None => format!("window of at most {own}, that of the disk"),
@@ -102,11 +102,11 @@ fn now(file: &OpenFile, request_bytes: Option<u64>) -> String {
                     "the next one starts at page {} when page {} is read (async size {})",
                     grouped(window.end()),
                     grouped(marker),
-                    pages(u64::from(window.async_pages))
+                    pages(window.async_pages)
                 ),
                 None => "it has no marker, so that the next one starts at a miss".to_owned(),
             };
-            format!("last read-ahead: pages {range} ({}); {next}", pages(u64::from(count)))
+            format!("last read-ahead: pages {range} ({}); {next}", pages(count))
         }
     };
     format!("{limit}{request}. {last}")
@@ -125,7 +125,7 @@ fn why(file: &OpenFile) -> String {
 }
 
 fn reason(file: &OpenFile, window: &Window) -> String {
-    let around = pages(u64::from(window.limit_pages));
+    let around = pages(window.limit_pages);
     match file.mapping_advice {
         Some(Advice::Random) => return "the program has set MADV_RANDOM: a fault reads a single page".into(),
         Some(_) => return "the program has set MADV_SEQUENTIAL: a fault is taken for a part of a stream".into(),
@@ -188,7 +188,7 @@ fn seen(counted: &Counted, interval: Duration) -> String {
 fn better(file: &OpenFile, counted: Option<(&Counted, Duration)>, major_faults: Option<u64>) -> String {
     let Some((counted, interval)) = counted else { return "count an interval (--interval) to see that".into() };
     let window = file.window.unwrap_or_default();
-    let limit = u64::from(window.limit_pages);
+    let limit = window.limit_pages;
     let waits = counted.wait.as_secs_f64() / interval.as_secs_f64().max(f64::MIN_POSITIVE) > WAITS_SHARE;
     let wasteful = counted.amplification().is_some_and(|factor| factor >= HIGH_AMPLIFICATION)
         || 4 * counted.wasted_pages > counted.issued_pages && counted.wasted_pages > 0;

@@ -10,15 +10,15 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Window {
     /// Largest window of this open file (`ra_pages`).
-    pub limit_pages: u32,
+    pub limit_pages: u64,
     /// The same of its disk now; an open file takes it over when it is opened.
-    pub disk_limit_pages: u32,
+    pub disk_limit_pages: u64,
     /// First page of the last window.
     pub start: u64,
     /// Pages of the last window; 0: there was none.
-    pub pages: u32,
+    pub pages: u64,
     /// Pages behind the marker: the read that reaches it starts the next window.
-    pub async_pages: u32,
+    pub async_pages: u64,
     /// The page that was read last by a call; `None`: none.
     pub previous_page: Option<u64>,
     /// Faults of mappings that missed, less those that hit (`mmap_miss`).
@@ -36,19 +36,19 @@ impl Window {
     /// The page that starts the next window when it is read; `None`: there is no marker.
     pub fn marker(&self) -> Option<u64> {
         let behind = self.pages.checked_sub(self.async_pages)?;
-        (self.pages > 0 && self.async_pages > 0).then(|| self.start.saturating_add(u64::from(behind)))
+        (self.pages > 0 && self.async_pages > 0).then(|| self.start.saturating_add(behind))
     }
 
     /// The page behind the last window.
     pub fn end(&self) -> u64 {
-        self.start.saturating_add(u64::from(self.pages))
+        self.start.saturating_add(self.pages)
     }
 
     /// The pattern in a file of this length. The state shows little: the last window, and the last page that a call has read.
     fn pattern(&self, file_pages: u64) -> Pattern {
         let Some(previous) = self.previous_page else { return Pattern::Unknown };
         // The marker starts the next window before the reader has come to the end of the last one.
-        let first = self.start.saturating_sub(u64::from(self.pages.max(self.limit_pages)));
+        let first = self.start.saturating_sub(self.pages.max(self.limit_pages));
         match (first..=self.end()).contains(&(previous + 1)) {
             // Without any window all pages may have been cached.
             _ if self.pages == 0 => Pattern::Unknown,
@@ -64,7 +64,7 @@ impl Window {
         match (self.limit_pages, self.disk_limit_pages) {
             _ if self.is_random => Some(Advice::Random),
             (own, disk) if own == disk => None,
-            (own, disk) if u64::from(own) == 2 * u64::from(disk) => Some(Advice::Sequential),
+            (own, disk) if own == 2 * disk => Some(Advice::Sequential),
             _ => Some(Advice::Window),
         }
     }
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn window(limit_pages: u32, disk_limit_pages: u32) -> Window {
+    fn window(limit_pages: u64, disk_limit_pages: u64) -> Window {
         Window { limit_pages, disk_limit_pages, ..Window::default() }
     }
 
@@ -272,7 +272,7 @@ mod tests {
         fn any_state_has_a_pattern(
             pages in proptest::collection::vec(any::<u64>(), 0..9),
             numbers in any::<[u64; 4]>(),
-            small in any::<[u32; 4]>(),
+            small in any::<[u32; 4]>().prop_map(|small| small.map(u64::from)),
             previous_page in proptest::option::of(0..=u64::MAX / 4096),
         ) {
             let [misses, markers, issued_pages, file_pages] = numbers;

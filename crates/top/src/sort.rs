@@ -73,7 +73,7 @@ impl SortKey {
             SortKey::Pid => u64::MAX,
             SortKey::Comm => !prefix(&file.comm),
             SortKey::Pattern => !prefix(file.pattern.name().as_bytes()),
-            SortKey::Window => file.window.map_or(0, |window| u64::from(window.limit_pages)),
+            SortKey::Window => file.window.map_or(0, |window| window.limit_pages),
             SortKey::Rate => count(Counted::accesses),
             SortKey::Hits => count(|counted| counted.hits.unwrap_or(0)),
             SortKey::Locked => count(|counted| counted.locked),

@@ -7,7 +7,7 @@ use ahead_tests::rig::prelude::*;
 use std::io::Write;
 
 /// The window of a disk before an act. Unit: pages.
-pub const PAGES: u32 = 32;
+pub const PAGES: u64 = 32;
 
 /// A step takes seconds at most, on a busy machine, too.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -160,7 +160,7 @@ impl Victim {
         all.into_iter().find(|state| state.inode_number == inode).unwrap()
     }
 
-    pub fn window(&self, path: &Path) -> u32 {
+    pub fn window(&self, path: &Path) -> u64 {
         self.state(path).readahead.window_pages
     }
 }

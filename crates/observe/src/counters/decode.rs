@@ -1,10 +1,9 @@
 //! Converts what `bpf/counters.bpf.c` writes: records of open files, counts of the machine, events.
 
-use super::types::{
-    DecidedPage, DecisionEvent, DecisionKind, FaultMapping, LAST_PAGES, MachineCounters, MappingAdvice, OpenCounters,
-};
-use crate::state::Readahead;
+use super::types::{DecidedPage, LAST_PAGES, MachineCounters, OpenCounters};
 use ahead_model::DeviceNumber;
+use ahead_policy::Advice;
+use ahead_policy::steering::{Decision, Kind, Mapped, Readahead, Target};
 
 /// `struct counter_event`.
 const EVENT_BYTES: usize = 200;
@@ -104,51 +103,52 @@ pub(super) fn machine_counters(counts: &[u64; COUNTERS], is_exact: bool) -> Mach
 }
 
 /// An event. `None`: another size, or an unknown kind.
-pub(super) fn event(bytes: &[u8]) -> Option<DecisionEvent> {
+pub(super) fn event(bytes: &[u8]) -> Option<Decision> {
     if bytes.len() != EVENT_BYTES {
         return None;
     }
     let fields = Fields(bytes);
     let flags = bytes[179];
     let kind = match bytes[178] {
-        0 => DecisionKind::Miss,
-        1 => DecisionKind::Marker,
-        2 => DecisionKind::Fault,
+        0 => Kind::Miss,
+        1 => Kind::Marker,
+        2 => Kind::Fault,
         _ => return None,
     };
     let advice = match bytes[180] {
-        1 => MappingAdvice::Sequential,
-        2 => MappingAdvice::Random,
-        _ => MappingAdvice::Normal,
+        1 => Advice::Sequential,
+        2 => Advice::Random,
+        _ => Advice::Normal,
     };
-    let mapping =
-        FaultMapping { first_page: fields.u64(80), end_page: fields.u64(88), address: fields.u64(96), advice };
-    Some(DecisionEvent {
-        time_ns: fields.u64(0),
-        pid: fields.u32(144),
-        tid: fields.u32(148),
-        open: fields.u64(8),
-        inode: fields.u64(16),
-        device: DeviceNumber::from_kernel(fields.u32(152)),
-        inode_number: fields.u64(24),
-        is_block_device: flags & IS_DEVICE != 0,
-        descriptor: (flags & IS_OPEN != 0).then(|| fields.u32(156)),
+    let mapping = Mapped { first_page: fields.u64(80), end_page: fields.u64(88), address: fields.u64(96), advice };
+    Some(Decision {
+        at_ns: fields.u64(0),
+        target: Target {
+            pid: fields.u32(144),
+            tid: fields.u32(148),
+            descriptor: (flags & IS_OPEN != 0).then(|| fields.u32(156)),
+            open: fields.u64(8),
+            inode: fields.u64(16),
+            inode_number: fields.u64(24),
+            device: DeviceNumber::from_kernel(fields.u32(152)),
+            is_block_device: flags & IS_DEVICE != 0,
+            mapping: (flags & IS_MAPPED != 0).then_some(mapping),
+        },
         kind,
         page: fields.u64(32),
         wanted: fields.u64(40),
         before: Readahead {
             start: fields.u64(48),
-            size: fields.u32(160),
-            async_size: fields.u32(164),
-            window_pages: fields.u32(168),
+            size: fields.u32(160).into(),
+            async_size: fields.u32(164).into(),
+            window_pages: fields.u32(168).into(),
             prev_pos: fields.u64(56).cast_signed(),
             mmap_miss: u16::from_ne_bytes([bytes[176], bytes[177]]),
             is_random: flags & IS_RANDOM != 0,
         },
         file_pages: fields.u64(64),
         cached_pages: fields.u64(72),
-        disk_window_pages: fields.u32(172),
-        mapping: (flags & IS_MAPPED != 0).then_some(mapping),
+        disk_window_pages: fields.u32(172).into(),
         is_thrashed: flags & IS_THRASHED != 0,
         misses: fields.u64(104),
         waits: fields.u64(112),
@@ -215,25 +215,28 @@ mod tests {
             mmap_miss: 27,
             is_random: true,
         };
-        let mapping = FaultMapping { first_page: 11, end_page: 12, address: 13, advice: MappingAdvice::Random };
-        let expected = DecisionEvent {
-            time_ns: 1,
+        let mapping = Mapped { first_page: 11, end_page: 12, address: 13, advice: Advice::Random };
+        let target = Target {
             pid: 19,
             tid: 20,
+            descriptor: Some(22),
             open: 2,
             inode: 3,
-            device: DeviceNumber::new(8, 21),
             inode_number: 4,
+            device: DeviceNumber::new(8, 21),
             is_block_device: true,
-            descriptor: Some(22),
-            kind: DecisionKind::Fault,
+            mapping: Some(mapping),
+        };
+        let expected = Decision {
+            at_ns: 1,
+            target,
+            kind: Kind::Fault,
             page: 5,
             wanted: 6,
             before,
             file_pages: 9,
             cached_pages: 10,
             disk_window_pages: 26,
-            mapping: Some(mapping),
             is_thrashed: false,
             misses: 14,
             waits: 15,
@@ -247,15 +250,15 @@ mod tests {
         members.push(("flags", flag("EVENT_IS_THRASHED")));
         members.push(("kind", layout.value("decision_kind", "DECIDED_MARKER")));
         let other = event(&layout.bytes("counter_event", &members)).unwrap();
-        assert_eq!((other.kind, other.descriptor, other.mapping), (DecisionKind::Marker, None, None));
-        assert!(other.is_thrashed && !other.before.is_random && !other.is_block_device);
+        assert_eq!((other.kind, other.target.descriptor, other.target.mapping), (Kind::Marker, None, None));
+        assert!(other.is_thrashed && !other.before.is_random && !other.target.is_block_device);
     }
 
     #[test]
     fn event_of_another_size_or_kind_is_refused() {
         assert_eq!(event(&[0; EVENT_BYTES - 8]), None);
         let mut bytes = [0; EVENT_BYTES];
-        assert_eq!(event(&bytes).unwrap().kind, DecisionKind::Miss);
+        assert_eq!(event(&bytes).unwrap().kind, Kind::Miss);
         bytes[178] = 3;
         assert_eq!(event(&bytes), None);
     }

@@ -1,8 +1,8 @@
 //! The stream of decisions.
 
 use super::decode::{self, LOST_EVENTS};
-use super::types::DecisionEvent;
 use crate::objects::bpf_error;
+use ahead_policy::steering::Decision;
 use ahead_sys::locks::IgnorePoison;
 use ahead_sys::{Error, Result};
 use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
@@ -24,7 +24,7 @@ pub struct DecisionEvents {
 
 #[derive(Debug, Default)]
 struct Taken {
-    events: Vec<DecisionEvent>,
+    events: Vec<Decision>,
     undecodable: u64,
 }
 
@@ -48,12 +48,12 @@ impl DecisionEvents {
 
     /// Calls `each` with the decisions that wait, at most 4096 of them: what arrives meanwhile must not keep the caller from its other work.
     /// Returns their number; never blocks.
-    pub fn take(&mut self, each: impl FnMut(&DecisionEvent)) -> Result<usize> {
+    pub fn take(&mut self, each: impl FnMut(&Decision)) -> Result<usize> {
         self.take_at_most(MOST_AT_ONCE, each)
     }
 
     /// As [`Self::take`], with another limit. The stream stays readable while decisions wait.
-    pub fn take_at_most(&mut self, most: usize, mut each: impl FnMut(&DecisionEvent)) -> Result<usize> {
+    pub fn take_at_most(&mut self, most: usize, mut each: impl FnMut(&Decision)) -> Result<usize> {
         let consumed = self.ring.consume_raw_n(most);
         if consumed < 0 {
             return Err(Error::io("read the ring buffer", io::Error::from_raw_os_error(-consumed)));

@@ -1,8 +1,5 @@
 //! Counters and events, as the observer reports them.
 
-use crate::state::Readahead;
-use ahead_model::DeviceNumber;
-
 /// Number of decided pages that the counters of an open file keep. Enough to see a stride, or two readers that take turns.
 pub const LAST_PAGES: usize = 8;
 
@@ -150,91 +147,4 @@ pub struct MachineCounters {
     pub wait_ns: u64,
     /// Events and counts that were lost: the ring buffer or a table was full, or the kernel skipped a program.
     pub lost_events: u64,
-}
-
-/// The access that caused a decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum DecisionKind {
-    /// A read of an absent page.
-    Miss,
-    /// An access to a marked page.
-    Marker,
-    /// An access to an absent page of a mapping.
-    Fault,
-}
-
-/// A program's advice for a mapping (`madvise`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MappingAdvice {
-    /// None.
-    #[default]
-    Normal,
-    /// `MADV_SEQUENTIAL`.
-    Sequential,
-    /// `MADV_RANDOM`.
-    Random,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FaultMapping {
-    /// First mapped page of the file.
-    pub first_page: u64,
-    /// After the last mapped page of the file.
-    pub end_page: u64,
-    /// Address at which `first_page` is mapped.
-    pub address: u64,
-    /// The program's advice.
-    pub advice: MappingAdvice,
-}
-
-/// A read-ahead decision of the kernel.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DecisionEvent {
-    /// CLOCK_MONOTONIC.
-    pub time_ns: u64,
-    /// The process.
-    pub pid: u32,
-    /// The thread.
-    pub tid: u32,
-    /// Address of the open file (`struct file`).
-    pub open: u64,
-    /// Address of the inode whose page cache is read.
-    pub inode: u64,
-    /// Device of the file system, or the block device itself.
-    pub device: DeviceNumber,
-    pub inode_number: u64,
-    /// Whether the pages are those of a block device, and not of a file.
-    pub is_block_device: bool,
-    /// A descriptor of the process for this open file, in the table of the thread. `None`: it was closed, and only a mapping remains.
-    pub descriptor: Option<u32>,
-    /// The access that caused the decision.
-    pub kind: DecisionKind,
-    /// The page that was asked for.
-    pub page: u64,
-    /// Number of pages that the access asks for, from `page` on.
-    pub wanted: u64,
-    /// The state before the decision.
-    pub before: Readahead,
-    /// Size of the file, pages.
-    pub file_pages: u64,
-    /// Cached pages of the file.
-    pub cached_pages: u64,
-    /// Window of the disk now (`read_ahead_kb`), pages.
-    pub disk_window_pages: u32,
-    /// The mapping of a fault.
-    pub mapping: Option<FaultMapping>,
-    /// Whether `page` had been issued before: evicted before it was read.
-    pub is_thrashed: bool,
-    /// Misses of this open file so far, this one included.
-    pub misses: u64,
-    /// Waits of this open file so far.
-    pub waits: u64,
-    /// Time lost in them.
-    pub wait_ns: u64,
-    /// Pages issued for this open file before this decision.
-    pub issued_pages: u64,
-    /// Issued pages of this open file that were evicted unused.
-    pub wasted_pages: u64,
-    /// Name of the thread, filled up with 0.
-    pub comm: [u8; 16],
 }

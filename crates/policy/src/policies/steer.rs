@@ -8,26 +8,24 @@
 
 use super::linux_6_18;
 use super::on_demand::OnDemand;
-use crate::steering::{Act, Kind, Limits, Machine, Progress, Seen, Steering};
+use crate::steering::{Act, Decision, Kind, Limits, Machine, Mapped, OpenFile, Progress, Readahead, Steering, Target};
 use crate::streams::States;
-use crate::{
-    Access, By, DeviceDescription, Event, FileId, Found, OpenId, Page, Parameters, Policy, Requests, View, Wants,
-};
+use crate::{Access, By, DeviceDescription, Event, FileId, Found, OpenId, Parameters, Policy, Requests, View, Wants};
 use std::collections::HashMap;
 
 /// Time between two calls of [`Steering::tick`]: 1 s.
 const TICK_NS: u64 = 1_000_000_000;
 
 /// What the observer counts for an open file.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Counted {
     /// Number of the open file, in the order of opening: the numbers of policies are reused.
     number: u64,
+    file: OpenFile,
     waits: u64,
     wait_ns: u64,
     issued_pages: u64,
     wasted_pages: u64,
-    baseline_window_pages: u64,
     polled_ns: u64,
 }
 
@@ -88,7 +86,7 @@ impl Steer {
         let counted = self.counted.of(open);
         if counted.number == 0 {
             let window = self.kernel.state(open).window_pages;
-            counted.baseline_window_pages = window.unwrap_or(view.limits(file).window_pages);
+            counted.file = OpenFile::new(window.unwrap_or(view.limits(file).window_pages));
             counted.number = self.next_number;
             self.next_number += 1;
             self.numbers.insert(counted.number, open);
@@ -97,21 +95,29 @@ impl Steer {
         counted.number
     }
 
-    /// The last page of the last finished call.
-    fn previous_page(&mut self, open: OpenId) -> Option<Page> {
-        let position = u64::try_from(self.kernel.state(open).prev_pos).ok()?;
-        position.checked_sub(1).map(|last| last / crate::PAGE_BYTES)
+    /// The state of the kernel for an open file.
+    fn readahead(&mut self, open: OpenId, file: FileId, view: &dyn View) -> Readahead {
+        let state = self.kernel.state(open);
+        Readahead {
+            start: state.start,
+            size: state.size,
+            async_size: state.async_size,
+            window_pages: state.window_pages.unwrap_or(view.limits(file).window_pages),
+            prev_pos: state.prev_pos,
+            is_random: state.random,
+            ..Readahead::default()
+        }
     }
 
     /// The decision that the kernel is about to make for an access.
-    fn decision(&mut self, access: &Access, view: &dyn View) -> Seen {
-        let number = self.number(access.open, access.file, view);
-        let prev_page = self.previous_page(access.open);
-        let (limits, state) = (view.limits(access.file), *self.kernel.state(access.open));
-        let counted = *self.counted.of(access.open);
-        let (mapping, advice) = match access.by {
-            By::Read => (None, crate::Advice::Normal),
-            By::Fault { advice, first, end, .. } => (Some((first, end)), advice),
+    fn decision(&mut self, access: &Access, view: &dyn View) -> Decision {
+        let open = self.number(access.open, access.file, view);
+        let before = self.readahead(access.open, access.file, view);
+        let mapping = match access.by {
+            By::Read => None,
+            By::Fault { advice, first, end, .. } => {
+                Some(Mapped { first_page: first, end_page: end, address: 0, advice })
+            }
         };
         let (kind, page) = match (access.found, access.by) {
             (Found::Absent, By::Read) => (Kind::Miss, access.page),
@@ -119,44 +125,39 @@ impl Steer {
             (Found::Locked { folio, .. } | Found::Present { folio, .. }, By::Read) => (Kind::Marker, folio.first),
             (_, By::Fault { .. }) => (Kind::Marker, access.page),
         };
-        Seen {
+        let inode = u64::from(access.file.0);
+        let counted = self.counted.of(access.open);
+        Decision {
             at_ns: view.now_ns(),
-            open: number,
-            file: u64::from(access.file.0),
+            target: Target { open, inode, descriptor: Some(0), mapping, ..Target::default() },
             kind,
             page,
             wanted: access.end().saturating_sub(page),
-            start: state.start,
-            size: state.size,
-            async_size: state.async_size,
-            window_pages: state.window_pages.unwrap_or(limits.window_pages),
-            prev_page,
-            is_random: state.random,
+            before,
             file_pages: view.file_pages(access.file),
-            disk_window_pages: limits.window_pages,
-            baseline_window_pages: counted.baseline_window_pages,
+            disk_window_pages: view.limits(access.file).window_pages,
             waits: counted.waits,
             wait_ns: counted.wait_ns,
             issued_pages: counted.issued_pages,
             wasted_pages: counted.wasted_pages,
-            has_descriptor: true,
-            mapping,
-            advice,
+            ..Decision::default()
         }
     }
 
     /// Polls the reader, if it is time, or if it `waits` now: then the time comes during the wait.
     fn poll(&mut self, open: OpenId, file: FileId, waits: bool, view: &dyn View) -> Vec<Act> {
-        let (counted, now_ns) = (*self.counted.of(open), view.now_ns());
-        let Some(after_ns) = self.steering.poll_after_ns(counted.number) else { return Vec::new() };
-        let Some(page) = self.previous_page(open) else { return Vec::new() };
-        if !waits && now_ns < counted.polled_ns.saturating_add(after_ns) {
+        let now_ns = view.now_ns();
+        let counted = self.counted.of(open);
+        let due_ns = counted.file.poll_after_ns().map(|after_ns| counted.polled_ns.saturating_add(after_ns));
+        if !due_ns.is_some_and(|due_ns| waits || now_ns >= due_ns) {
             return Vec::new();
         }
-        self.counted.of(open).polled_ns = now_ns;
-        let waits = Some((counted.waits, counted.wait_ns));
+        let Some(page) = self.readahead(open, file, view).prev_page() else { return Vec::new() };
         let machine = self.machine(file, view);
-        self.steering.progress(&Progress { open: counted.number, at_ns: now_ns, page, waits }, &machine)
+        let counted = self.counted.of(open);
+        counted.polled_ns = now_ns;
+        let progress = Progress { at_ns: now_ns, page, waits: Some((counted.waits, counted.wait_ns)) };
+        self.steering.progress(&mut counted.file, &progress, &machine)
     }
 
     fn tick(&mut self, file: FileId, view: &dyn View) -> Vec<Act> {
@@ -165,7 +166,10 @@ impl Steer {
             return Vec::new();
         }
         self.ticked_ns = now_ns;
-        self.steering.tick(now_ns, &self.machine(file, view))
+        let machine = self.machine(file, view);
+        let mut all: Vec<&mut Counted> = self.counted.all().filter(|counted| counted.number > 0).collect();
+        all.sort_unstable_by_key(|counted| counted.number);
+        self.steering.tick(all.into_iter().map(|counted| &mut counted.file), now_ns, &machine)
     }
 
     fn carry_out(&mut self, acts: Vec<Act>, view: &dyn View, requests: &mut Requests) {
@@ -181,7 +185,7 @@ impl Steer {
                 }
                 Act::Restore { open, .. } => {
                     if let Some(open) = self.numbers.get(&open) {
-                        let baseline = self.counted.of(*open).baseline_window_pages;
+                        let baseline = self.counted.of(*open).file.baseline_window_pages();
                         self.kernel.state(*open).window_pages = Some(baseline);
                     }
                 }
@@ -205,9 +209,9 @@ impl Steer {
     }
 
     fn forget(&mut self, open: OpenId) {
-        let number = self.counted.of(open).number;
-        self.steering.forget(number);
-        self.numbers.remove(&number);
+        let counted = self.counted.of(open);
+        self.steering.forget(&mut counted.file);
+        self.numbers.remove(&counted.number);
         self.opened.retain(|_, other| *other != open);
         self.counted.forget(open);
     }
@@ -227,14 +231,15 @@ impl Policy for Steer {
         let before = is_decision.then(|| self.decision(access, view));
         self.kernel.access(access, view, &mut own);
         let is_seen = !own.is_empty() || access.by == By::Read;
-        if let Some(seen) = before.filter(|_| is_seen) {
+        if let Some(decision) = before.filter(|_| is_seen) {
             for request in own.drain() {
-                self.count_issued(seen.open, view.absent(request.file, request.first, request.pages));
+                self.count_issued(decision.target.open, view.absent(request.file, request.first, request.pages));
                 requests.add(request);
             }
-            self.counted.of(access.open).polled_ns = view.now_ns();
             let machine = self.machine(access.file, view);
-            acts.extend(self.steering.seen(&seen, &machine));
+            let counted = self.counted.of(access.open);
+            counted.polled_ns = view.now_ns();
+            acts.extend(self.steering.decide(&mut counted.file, &decision, &machine));
         } else if begins_call {
             acts.extend(self.poll(access.open, access.file, access.found.is_locked(), view));
         }

@@ -43,6 +43,18 @@ pub enum Act {
     },
 }
 
+impl Act {
+    /// The open file.
+    pub fn open(&self) -> u64 {
+        match *self {
+            Act::SetWindow { open, .. }
+            | Act::Fetch { open, .. }
+            | Act::Restore { open, .. }
+            | Act::Quiet { open, .. } => open,
+        }
+    }
+}
+
 /// Why an act could not be carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {

@@ -7,7 +7,7 @@
 //!     consecutive                         ■■■■■■■■                       the kernel's window
 //! ```
 
-use super::seen::Machine;
+use super::decision::Machine;
 use crate::Page;
 
 /// Number of faults in no order before the window is reduced.

@@ -4,7 +4,7 @@
 //! what keeps the disk busy. It is limited by the pages that the stream has used so far: a reader that stops wastes a part of what it
 //! used. The next pages are fetched when half of the distance is used up.
 
-use super::seen::Machine;
+use super::decision::Machine;
 use super::streams::Stream;
 use crate::{DeviceDescription, PAGE_BYTES, Page};
 use std::ops::Range;

@@ -4,14 +4,13 @@ mod patterns;
 mod windows;
 
 use super::act::Act;
+use super::decision::{Decision, Kind, Limits, Machine};
 use super::effect::{Effect, Rate};
 use super::faults::Faults;
 use super::fetching;
-use super::seen::{Kind, Limits, Machine, Seen};
 use super::setting::Setting;
-use super::streams::{Decision, Followed, How, Streams};
+use super::streams::{Followed, How, Requested, Streams};
 use super::window::{Judge, Mark};
-use crate::Advice;
 use crate::pattern::Class;
 use patterns::{Fetches, Polls};
 
@@ -82,9 +81,9 @@ struct Jumps {
     issued_before: u64,
 }
 
-/// An open file.
+/// What is known of an open file.
 #[derive(Clone, Debug, Default)]
-pub(super) struct OpenFile {
+pub struct OpenFile {
     open: u64,
     file: u64,
     class: Class,
@@ -124,33 +123,32 @@ pub(super) struct OpenFile {
     /// The budget of all open files at its last decision: that of its control group.
     budget_pages: u64,
     /// The claim that the sum over all open files contains.
-    pub counted: Option<u64>,
-    /// Its number in the order of use.
-    pub used_at: u64,
+    pub(super) counted: Option<u64>,
 }
 
 impl OpenFile {
-    /// The state at first sight.
-    pub fn new(seen: &Seen) -> OpenFile {
-        let baseline = seen.baseline_window_pages;
-        let is_advised = baseline != seen.disk_window_pages || baseline == 0;
-        let begun = Mark { at_ns: seen.at_ns, advanced_pages: 0, waits: seen.waits, wait_ns: seen.wait_ns };
-        OpenFile {
-            open: seen.open,
-            file: seen.file,
-            class: if is_advised { Class::Advised } else { Class::Unknown },
-            setting: Setting::new(seen.window_pages, baseline),
-            mark: begun,
-            begun,
-            is_once: seen.page == 0,
-            wasted_before: seen.wasted_pages,
-            ..OpenFile::default()
-        }
+    /// An open file without a decision, with its window before the first act.
+    pub fn new(baseline_window_pages: u64) -> OpenFile {
+        let setting = Setting::new(baseline_window_pages, baseline_window_pages);
+        OpenFile { setting, ..OpenFile::default() }
     }
 
-    /// Whether it is the open file of this decision. The kernel reuses the addresses of closed ones.
-    pub fn is_of(&self, seen: &Seen) -> bool {
-        self.file == seen.file
+    /// The state at first sight.
+    fn met(&self, decision: &Decision) -> OpenFile {
+        let baseline = self.setting.baseline;
+        let is_advised = baseline != decision.disk_window_pages || baseline == 0;
+        let begun = Mark { at_ns: decision.at_ns, advanced_pages: 0, waits: decision.waits, wait_ns: decision.wait_ns };
+        OpenFile {
+            open: decision.target.open,
+            file: decision.target.inode,
+            class: if is_advised { Class::Advised } else { Class::Unknown },
+            setting: Setting::new(decision.before.window_pages, baseline),
+            mark: begun,
+            begun,
+            is_once: decision.page == 0,
+            wasted_before: decision.wasted_pages,
+            ..OpenFile::default()
+        }
     }
 
     /// The class.
@@ -158,69 +156,82 @@ impl OpenFile {
         self.class
     }
 
-    /// The window that an act has set.
+    /// The window before the first act, pages.
+    pub fn baseline_window_pages(&self) -> u64 {
+        self.setting.baseline
+    }
+
+    /// The window that an act has set; `None`: unchanged.
     pub fn window(&self) -> Option<u64> {
         self.setting.is_changed().then_some(self.setting.pages).filter(|_| self.class != Class::Advised)
     }
 
-    /// The waits before and after the last act.
+    /// The waits before and after the last act; `None`: no act, or no decision before it or since.
     pub fn effect(&self) -> Option<Effect> {
         let (before, mark) = self.acted?;
         let (before, after) = (before?, mark.rate_to(&self.mark));
         has_data(&after).then_some(Effect { before, after })
     }
 
+    /// Forgets all but its window before the first act.
+    pub(super) fn forget(&mut self) {
+        *self = OpenFile::new(self.setting.baseline);
+    }
+
     /// Handles a decision of the kernel.
-    pub fn seen(&mut self, seen: &Seen, around: &Around) -> Vec<Act> {
-        self.note(seen);
+    pub(super) fn decide(&mut self, decision: &Decision, around: &Around) -> Vec<Act> {
+        if self.decisions == 0 {
+            *self = self.met(decision);
+        }
+        self.note(decision);
         self.budget_pages = around.room.budget_pages;
-        if !self.is_free(seen) {
+        if !self.is_free(decision) {
             self.streams.forget_fetched();
             return self.wake().into_iter().collect();
         }
-        let followed = self.follow(seen);
-        self.classify(seen, &followed);
+        let followed = self.follow(decision);
+        self.classify(decision, &followed);
         let mut acts = Vec::new();
-        if seen.kind != Kind::Marker {
+        if decision.kind != Kind::Marker {
             acts.extend(self.wake());
         }
-        if seen.at_ns < self.held_until_ns {
+        if decision.at_ns < self.held_until_ns {
             return acts;
         }
         match self.class {
-            Class::Sequential | Class::Interleaved | Class::Unknown => acts.extend(self.steer_window(seen, around)),
+            Class::Sequential | Class::Interleaved | Class::Unknown => acts.extend(self.steer_window(decision, around)),
             Class::OnceOnly => acts.extend(self.share(&around.room, around.limits)),
             _ => {}
         }
-        match seen.mapping {
-            Some(_) => acts.extend(self.steer_faults(seen, around)),
-            None => acts.extend(self.over_read(seen, around)),
+        match decision.target.mapping {
+            Some(_) => acts.extend(self.steer_faults(decision, around)),
+            None => acts.extend(self.over_read(decision, around)),
         }
         let is_pattern = match followed.how {
             // Which pages a mapping uses between two faults is not known.
-            How::Step => seen.mapping.is_none() || self.class == Class::Backward,
+            How::Step => decision.target.mapping.is_none() || self.class == Class::Backward,
             // On a disk that seeks, the kernel's windows grow too slowly for several readers.
             How::Forward => self.class == Class::Interleaved && fetching::seeks(&around.machine.device),
             How::New => false,
         };
         if is_pattern && !self.faults.are_random() {
-            acts.extend(self.fetch(followed.index, seen.kind != Kind::Marker, around));
+            acts.extend(self.fetch(followed.index, decision.kind != Kind::Marker, around));
         }
         acts.extend(self.give_up(false));
         acts
     }
 
     /// Updates the counters.
-    fn note(&mut self, seen: &Seen) {
+    fn note(&mut self, decision: &Decision) {
         let before_ns = self.mark.at_ns;
-        self.mark.at_ns = before_ns.max(seen.at_ns);
+        self.mark.at_ns = before_ns.max(decision.at_ns);
         let interval_ns = self.mark.at_ns - before_ns;
         self.interval_ns =
             if self.decisions < 2 { interval_ns } else { (self.interval_ns / 4 * 3).saturating_add(interval_ns / 4) };
         self.decisions = self.decisions.saturating_add(1);
-        self.note_waits(seen.waits, seen.wait_ns);
-        self.is_mapped = seen.mapping.is_some();
-        (self.file_pages, self.has_descriptor) = (seen.file_pages, seen.has_descriptor);
+        self.note_waits(decision.waits, decision.wait_ns);
+        self.is_mapped = decision.target.mapping.is_some();
+        (self.file_pages, self.has_descriptor) = (decision.file_pages, decision.target.descriptor.is_some());
     }
 
     /// Updates the waits. One wait for the page of a jump is not due to a small window.
@@ -236,15 +247,14 @@ impl OpenFile {
     }
 
     /// Whether the program leaves read-ahead to the kernel. Its own advice stays, even where an act had set a window before.
-    fn is_free(&mut self, seen: &Seen) -> bool {
+    fn is_free(&mut self, decision: &Decision) -> bool {
         // While an act sets the window of another open file, the disk has that window for some microseconds.
         let was_set =
-            self.decisions == 2 && self.setting.baseline == seen.disk_window_pages && !self.setting.is_changed();
+            self.decisions == 2 && self.setting.baseline == decision.disk_window_pages && !self.setting.is_changed();
         if was_set && self.class == Class::Advised && !self.is_advised {
             self.class = Class::Unknown;
         }
-        let is_advised =
-            seen.is_random || seen.advice != Advice::Normal || !self.setting.check(seen.window_pages, seen.at_ns);
+        let is_advised = decision.is_advised() || !self.setting.check(decision.before.window_pages, decision.at_ns);
         if is_advised {
             (self.class, self.is_advised) = (Class::Advised, true);
         }
@@ -252,28 +262,29 @@ impl OpenFile {
     }
 
     /// Assigns the decision to a stream.
-    fn follow(&mut self, seen: &Seen) -> Followed {
+    fn follow(&mut self, decision: &Decision) -> Followed {
         // The kernel notes the whole window as the request of a fault; a fault uses a page, and half of the window before it is read.
-        let wanted = if seen.mapping.is_some() { 1 } else { seen.wanted.max(1) };
-        let end = seen.page.saturating_add(wanted).min(seen.file_pages.max(seen.page.saturating_add(1)));
-        let before = if seen.kind == Kind::Fault { seen.window_pages / 2 } else { 0 };
-        let window_end = seen.start.saturating_add(seen.size);
-        let page = seen.page.saturating_sub(before);
-        let decision = Decision { kind: seen.kind, page, needed: seen.page, end, start: seen.start, window_end };
-        let followed = self.streams.follow(&decision);
+        let wanted = if decision.target.mapping.is_some() { 1 } else { decision.wanted.max(1) };
+        let end = decision.page.saturating_add(wanted).min(decision.file_pages.max(decision.page.saturating_add(1)));
+        let before = if decision.kind == Kind::Fault { decision.before.window_pages / 2 } else { 0 };
+        let window_end = decision.before.start.saturating_add(decision.before.size);
+        let page = decision.page.saturating_sub(before);
+        let start = decision.before.start;
+        let requested = Requested { kind: decision.kind, page, needed: decision.page, end, start, window_end };
+        let followed = self.streams.follow(&requested);
         self.thrashed_pages = self.thrashed_pages.saturating_add(u64::from(followed.is_evicted));
         // The pages before a fault are read, but not used.
-        let advanced = if followed.how == How::New { end.saturating_sub(seen.page) } else { followed.advanced };
+        let advanced = if followed.how == How::New { end.saturating_sub(decision.page) } else { followed.advanced };
         self.mark.advanced_pages = self.mark.advanced_pages.saturating_add(advanced);
-        self.has_jumped = followed.how == How::New && seen.kind != Kind::Marker;
+        self.has_jumped = followed.how == How::New && decision.kind != Kind::Marker;
         followed
     }
 
     /// Finds the class.
-    fn classify(&mut self, seen: &Seen, followed: &Followed) {
+    fn classify(&mut self, decision: &Decision, followed: &Followed) {
         if followed.how != How::New {
             self.random = 0;
-        } else if seen.mapping.is_none() && seen.kind != Kind::Marker {
+        } else if decision.target.mapping.is_none() && decision.kind != Kind::Marker {
             self.random = self.random.saturating_add(1);
             self.jumps.jumps = self.jumps.jumps.saturating_add(1);
         }
@@ -311,7 +322,7 @@ impl OpenFile {
     }
 
     /// An act was not carried out.
-    pub fn undone(&mut self, is_final: bool, may_succeed: bool) {
+    pub(super) fn undone(&mut self, is_final: bool, may_succeed: bool) {
         self.setting.unset();
         self.streams.forget_fetched();
         self.polls = Polls::default();
@@ -326,7 +337,7 @@ impl OpenFile {
     }
 
     /// The pages that it claims; `None`: it is not active.
-    pub fn claim(&self, now_ns: u64) -> Option<u64> {
+    pub(super) fn claim(&self, now_ns: u64) -> Option<u64> {
         let active_ns = ACTIVE_NS.max(self.interval_ns.saturating_mul(ACTIVE_INTERVALS));
         let is_active = now_ns.saturating_sub(self.mark.at_ns) <= active_ns || self.quiet_since_ns.is_some();
         let streams = match self.class {

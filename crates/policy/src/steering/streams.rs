@@ -9,7 +9,7 @@
 //! A jump begins a new stream, because another reader may share the open file. The old one waits for its own next access. One reader that
 //! jumps does not come back, or once at random: streams are interleaved if each of them has gone on twice after decisions about others.
 
-use super::seen::Kind;
+use super::decision::Kind;
 use crate::Page;
 use crate::pattern::{Steps, add_stream, find_stream};
 
@@ -181,7 +181,7 @@ pub(super) struct Followed {
 
 /// A decision, as far as it concerns streams.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Decision {
+pub(super) struct Requested {
     pub kind: Kind,
     pub page: Page,
     /// The first page that is needed: a fault reads pages before it.
@@ -195,10 +195,10 @@ pub(super) struct Decision {
 
 impl Streams {
     /// Assigns a decision to its stream.
-    pub fn follow(&mut self, decision: &Decision) -> Followed {
+    pub fn follow(&mut self, decision: &Requested) -> Followed {
         self.now += 1;
         self.note_window(decision);
-        let &Decision { kind, page, needed, end, .. } = decision;
+        let &Requested { kind, page, needed, end, .. } = decision;
         let mut is_evicted = false;
         let (index, how, advanced) = if let Some(index) = self.forward(page, end) {
             let stream = &self.list[index];
@@ -223,7 +223,7 @@ impl Streams {
 
     /// The window before a decision was requested by the decision before it.
     /// A decision that read single pages has left it unchanged.
-    fn note_window(&mut self, decision: &Decision) {
+    fn note_window(&mut self, decision: &Requested) {
         let window = (decision.start, decision.window_end);
         if std::mem::replace(&mut self.window, window) == window {
             return;
@@ -395,8 +395,8 @@ impl Streams {
 mod tests {
     use super::*;
 
-    fn miss(page: Page, wanted: u64, window: (Page, Page)) -> Decision {
-        Decision { kind: Kind::Miss, page, needed: page, end: page + wanted, start: window.0, window_end: window.1 }
+    fn miss(page: Page, wanted: u64, window: (Page, Page)) -> Requested {
+        Requested { kind: Kind::Miss, page, needed: page, end: page + wanted, start: window.0, window_end: window.1 }
     }
 
     fn follow(streams: &mut Streams, list: &[(Page, u64)]) -> Vec<How> {
@@ -419,7 +419,7 @@ mod tests {
     #[test]
     fn miss_in_a_hole_before_the_window_is_no_eviction() {
         let mut streams = Streams::default();
-        let marker = |page, window| Decision { kind: Kind::Marker, ..miss(page, 4, window) };
+        let marker = |page, window| Requested { kind: Kind::Marker, ..miss(page, 4, window) };
         streams.follow(&miss(4096, 4, (0, 0)));
         streams.follow(&marker(4116, (4096, 4120)));
         streams.follow(&miss(8192, 4, (4121, 4128)));
@@ -436,7 +436,7 @@ mod tests {
             streams.follow(&miss(4 * block, 1, window));
             streams.follow(&miss(4 * block + 1, 1, window));
             window = (4 * block + 1, 4 * block + 5);
-            streams.follow(&Decision { kind: Kind::Marker, ..miss(4 * block + 2, 1, window) });
+            streams.follow(&Requested { kind: Kind::Marker, ..miss(4 * block + 2, 1, window) });
             window = (4 * block + 5, 4 * block + 21);
         }
         streams.follow(&miss(4 * 89, 1, window));

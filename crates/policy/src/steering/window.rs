@@ -7,8 +7,8 @@
 //!                 shorter waits: kept            else: back, and a ceiling for a while
 //! ```
 
+use super::decision::{Limits, Machine};
 use super::effect::Rate;
-use super::seen::{Limits, Machine};
 
 /// A reader that waits for less than this share of its time is left alone: 1/50, less than the 3 % that a run varies.
 const LEAST_WAIT_SHARE: f64 = 0.02;

@@ -31,16 +31,11 @@ const FD: Column = Column {
 };
 const PATTERN: Column =
     Column { kind: Kind::Text, ..column("pattern", SortKey::Pattern, 1, |file, _| file.pattern.name().to_owned()) };
-const WINDOW: Column =
-    column("window", SortKey::Window, 2, |file, _| of_window(file, |window| u64::from(window.limit_pages)));
-const ASYNC: Column = Column {
-    key: None,
-    ..column("async", SortKey::Window, 6, |file, _| of_window(file, |window| u64::from(window.async_pages)))
-};
-const LAST: Column = Column {
-    key: None,
-    ..column("last", SortKey::Window, 6, |file, _| of_window(file, |window| u64::from(window.pages)))
-};
+const WINDOW: Column = column("window", SortKey::Window, 2, |file, _| of_window(file, |window| window.limit_pages));
+const ASYNC: Column =
+    Column { key: None, ..column("async", SortKey::Window, 6, |file, _| of_window(file, |window| window.async_pages)) };
+const LAST: Column =
+    Column { key: None, ..column("last", SortKey::Window, 6, |file, _| of_window(file, |window| window.pages)) };
 const CACHED: Column = column("cached", SortKey::Cached, 3, |file, _| compact(pages(file.cached_pages)));
 const SIZE: Column = column("size", SortKey::Size, 4, |file, _| compact(file.file_bytes));
 const PATH: Column = Column { name: "path", kind: Kind::Path, key: None, rank: 0, cell: |file, _| path(file) };

@@ -24,7 +24,7 @@ fn wanted(states: &StateQuery, file: &File) -> Wanted {
     let (open, inode, device) = (state.open, state.inode, state.device);
     let target = Target { pid, tid: pid, open, inode, device, ..Target::default() };
     let number = file.as_raw_fd() as u32;
-    Wanted { target, number, expected_pages: state.readahead.window_pages.into(), is_quiet_on_close: true }
+    Wanted { target, number, expected_pages: state.readahead.window_pages, is_quiet_on_close: true }
 }
 
 /// A helper under load may start later than an act waits for it.
@@ -35,7 +35,7 @@ fn until_answered(helpers: &mut Helpers, wanted: &Wanted) -> std::result::Result
             assert!(pages > 0);
             advise().map_err(|error| NotDone::Failed(error.to_string()))
         });
-        if done != Err(NotDone::Busy) {
+        if done != Err(NotDone::Busy(reason::QUEUE)) {
             return done;
         }
         assert!(began.elapsed() < Duration::from_secs(60));
@@ -89,7 +89,7 @@ fn hands_that_hang_are_left_and_their_device_waits() {
         helpers.busy.push(Helper { socket: ours, does });
         others.push(theirs);
     }
-    assert_eq!(helpers.with_taken(&wanted, |_, _| panic!("acted")), Err(NotDone::Busy));
+    assert_eq!(helpers.with_taken(&wanted, |_, _| panic!("acted")), Err(NotDone::Busy(reason::QUEUE)));
     assert_eq!(helpers.busy.len(), MOST_OF_DEVICE);
     let elsewhere = Target { device: DeviceNumber::new(4095, 1), ..wanted.target };
     assert_eq!(until_answered(&mut helpers, &Wanted { target: elsewhere, ..wanted }), Ok(()));
@@ -108,7 +108,7 @@ fn pages_of_a_mapping_are_requested() {
         return eprintln!("skipped: the file system keeps pages after POSIX_FADV_DONTNEED");
     }
     let mapping = ahead_sys::mapping::Mapping::new(&file, (64 * PAGE) as usize).unwrap();
-    let mapped = Mapped { first_page: 0, end_page: 64, address: mapping.addresses().start as u64 };
+    let mapped = Mapped { end_page: 64, address: mapping.addresses().start as u64, ..Mapped::default() };
     let target = Target { pid: std::process::id(), open: 1, ..Target::default() };
     let mut helpers = Helpers::with(Origin::Threads);
     // Pages beyond the mapping are left out.

@@ -3,8 +3,8 @@
 use super::mount_points::table_of;
 use super::setting::{self, DiskSetting};
 use super::speed::Speed;
-use crate::world::Target;
 use ahead_model::{DeviceNumber, PAGE_BYTES};
+use ahead_policy::steering::Target;
 use ahead_sys::mounts::{self, Mount};
 use ahead_sys::within::Patience;
 use ahead_sys::{bdi, block};

@@ -1,15 +1,9 @@
 //! What is known of an open file that is tracked.
 
 use crate::counts::reason;
-use crate::world::{Mapped, Target};
-use ahead_observe::{DecisionEvent, DecisionKind, MappingAdvice};
-use ahead_policy::Advice;
-use ahead_policy::steering::{Kind, Seen};
+use ahead_policy::steering::{Decision, Kind, OpenFile, Target};
 use std::path::PathBuf;
 use std::rc::Rc;
-
-/// Unit of positions: bytes of a page.
-const PAGE_BYTES: u64 = ahead_model::PAGE_BYTES;
 
 /// An open file that another process uses after this time without decisions is probably another one.
 const UNSHARED_NS: u64 = 1_000_000_000;
@@ -18,6 +12,8 @@ const UNSHARED_NS: u64 = 1_000_000_000;
 #[derive(Clone, Debug)]
 pub(super) struct File {
     pub target: Target,
+    /// What the policy knows of it.
+    pub steering: OpenFile,
     pub comm: Rc<[u8]>,
     /// `None`: not looked up yet; `Some(None)`: not known.
     pub path: Option<Option<PathBuf>>,
@@ -27,8 +23,6 @@ pub(super) struct File {
     pub is_quiet: bool,
     /// The log says that it has no descriptor.
     pub is_reported: bool,
-    /// Its window before the first act, pages.
-    pub baseline: u64,
     /// The window that was set last, and when. `None`: it is unchanged.
     pub window: Option<Set>,
     /// Pages that were fetched, and of these the ones that are in the log.
@@ -40,7 +34,7 @@ pub(super) struct File {
     /// Time of the last check that it is still open.
     pub checked_ns: u64,
     /// Waits at the last decision, for the speed of the disk.
-    pub waits: (u64, u64),
+    waits: (u64, u64),
 }
 
 /// A window that was set.
@@ -58,27 +52,27 @@ pub(super) struct Fetched {
 }
 
 impl File {
-    pub(super) fn new(event: &DecisionEvent, comm: Rc<[u8]>) -> File {
+    pub(super) fn new(decision: &Decision, comm: Rc<[u8]>) -> File {
         File {
-            target: target(event),
+            target: decision.target,
+            steering: OpenFile::new(decision.before.window_pages),
             comm,
             path: None,
             left_alone: None,
             is_quiet: false,
             is_reported: false,
-            baseline: event.before.window_pages.into(),
             window: None,
             fetched: None,
             acted_ns: None,
-            seen_ns: event.time_ns,
-            checked_ns: event.time_ns,
-            waits: (event.waits, event.wait_ns),
+            seen_ns: decision.at_ns,
+            checked_ns: decision.at_ns,
+            waits: (decision.waits, decision.wait_ns),
         }
     }
 
     /// The window that it should have now.
     pub(super) fn expected_pages(&self) -> u64 {
-        self.window.map_or(self.baseline, |set| set.pages)
+        self.window.map_or(self.steering.baseline_window_pages(), |set| set.pages)
     }
 
     /// Whether something was done about it that has to be undone.
@@ -88,15 +82,14 @@ impl File {
 
     /// Whether the decision is about another open file at the same address: of another inode, or one that begins to read, or one that has
     /// the window of the disk although another one was set. (The last may also be a program that has reset its advice.)
-    pub(super) fn is_replaced(&self, event: &DecisionEvent) -> bool {
-        let before = &event.before;
-        let is_first_read =
-            event.kind == DecisionKind::Miss && before.prev_pos < 0 && before.size == 0 && before.start == 0;
-        let is_other_file = event.inode != self.target.inode || event.inode_number != self.target.inode_number;
-        let has_disks_window = before.window_pages == event.disk_window_pages && !before.is_random;
-        let is_reset = self.has_other_window(event) && has_disks_window;
+    pub(super) fn is_replaced(&self, decision: &Decision) -> bool {
+        let (before, now) = (&decision.before, &decision.target);
+        let is_first_read = decision.kind == Kind::Miss && before.prev_pos < 0 && before.size == 0 && before.start == 0;
+        let is_other_file = now.inode != self.target.inode || now.inode_number != self.target.inode_number;
+        let has_disks_window = before.window_pages == decision.disk_window_pages && !before.is_random;
+        let is_reset = self.has_other_window(decision) && has_disks_window;
         // One that was left alone in another process: a shared one is used by both all the time.
-        let is_other_process = event.pid != self.target.pid && event.time_ns > self.seen_ns.saturating_add(UNSHARED_NS);
+        let is_other_process = now.pid != self.target.pid && decision.at_ns > self.seen_ns.saturating_add(UNSHARED_NS);
         is_other_file
             || is_first_read
             || is_reset
@@ -105,83 +98,32 @@ impl File {
     }
 
     /// Whether the window is another one than was set. A decision from before does not count.
-    pub(super) fn has_other_window(&self, event: &DecisionEvent) -> bool {
-        let is_other = |set: Set| event.time_ns > set.at_ns && u64::from(event.before.window_pages) != set.pages;
+    fn has_other_window(&self, decision: &Decision) -> bool {
+        let is_other = |set: Set| decision.at_ns > set.at_ns && decision.before.window_pages != set.pages;
         self.window.is_some_and(is_other)
     }
 
-    pub(super) fn update(&mut self, event: &DecisionEvent) {
+    /// Why read-ahead is not ours to change: an administrator has switched it off, or a recording that must see every access; or the program has
+    /// given advice since.
+    pub(super) fn own_choice(&mut self, decision: &Decision) -> Option<&'static str> {
+        if decision.disk_window_pages == 0 {
+            return Some(reason::OFF);
+        }
+        let is_advised = self.has_other_window(decision);
+        self.window = self.window.filter(|_| !is_advised);
+        is_advised.then_some(reason::ADVISED)
+    }
+
+    pub(super) fn update(&mut self, decision: &Decision) {
         // Addresses are those of a process.
-        let known = self.target.mapping.filter(|_| event.pid == self.target.pid);
-        self.target = Target { mapping: target(event).mapping.or(known), ..target(event) };
-        self.seen_ns = event.time_ns;
+        let known = self.target.mapping.filter(|_| decision.target.pid == self.target.pid);
+        self.target = Target { mapping: decision.target.mapping.or(known), ..decision.target };
+        self.seen_ns = decision.at_ns;
     }
 
     /// The waits since the last decision: their number and sum.
-    pub(super) fn new_waits(&mut self, event: &DecisionEvent) -> (u64, u64) {
-        let before = std::mem::replace(&mut self.waits, (event.waits, event.wait_ns));
-        (event.waits.saturating_sub(before.0), event.wait_ns.saturating_sub(before.1))
-    }
-
-    /// The decision as the policy sees it.
-    pub(super) fn as_seen(&self, event: &DecisionEvent) -> Seen {
-        let before = &event.before;
-        let kind = match event.kind {
-            DecisionKind::Miss => Kind::Miss,
-            DecisionKind::Marker => Kind::Marker,
-            DecisionKind::Fault => Kind::Fault,
-        };
-        let advice = event.mapping.map_or(Advice::Normal, |mapping| match mapping.advice {
-            MappingAdvice::Normal => Advice::Normal,
-            MappingAdvice::Sequential => Advice::Sequential,
-            MappingAdvice::Random => Advice::Random,
-        });
-        Seen {
-            at_ns: event.time_ns,
-            open: event.open,
-            file: event.inode,
-            kind,
-            page: event.page,
-            wanted: event.wanted,
-            start: before.start,
-            size: before.size.into(),
-            async_size: before.async_size.into(),
-            window_pages: before.window_pages.into(),
-            prev_page: prev_page(before.prev_pos),
-            is_random: before.is_random,
-            file_pages: event.file_pages,
-            disk_window_pages: event.disk_window_pages.into(),
-            baseline_window_pages: self.baseline,
-            waits: event.waits,
-            wait_ns: event.wait_ns,
-            issued_pages: event.issued_pages,
-            wasted_pages: event.wasted_pages,
-            has_descriptor: event.descriptor.is_some(),
-            mapping: event.mapping.map(|mapping| (mapping.first_page, mapping.end_page)),
-            advice,
-        }
-    }
-}
-
-/// The page of the last byte that was read. `None`: nothing was read.
-pub(super) fn prev_page(prev_pos: i64) -> Option<u64> {
-    u64::try_from(prev_pos).ok().filter(|end| *end > 0).map(|end| (end - 1) / PAGE_BYTES)
-}
-
-fn target(event: &DecisionEvent) -> Target {
-    Target {
-        pid: event.pid,
-        tid: event.tid,
-        descriptor: event.descriptor,
-        open: event.open,
-        inode: event.inode,
-        inode_number: event.inode_number,
-        device: event.device,
-        is_block_device: event.is_block_device,
-        mapping: event.mapping.map(|mapping| Mapped {
-            first_page: mapping.first_page,
-            end_page: mapping.end_page,
-            address: mapping.address,
-        }),
+    pub(super) fn new_waits(&mut self, decision: &Decision) -> (u64, u64) {
+        let before = std::mem::replace(&mut self.waits, (decision.waits, decision.wait_ns));
+        (decision.waits.saturating_sub(before.0), decision.wait_ns.saturating_sub(before.1))
     }
 }

@@ -1,12 +1,11 @@
 //! The processes whose decisions were seen: who they are, and whether they are left alone.
 
 use super::Steerer;
-use super::policy::Policy;
 use crate::counts::reason;
-use crate::log::{LogEntry, LoggedAct, Outcome};
+use crate::log::LogEntry;
 use crate::rules::Verdict;
 use crate::world::{Process, World};
-use ahead_observe::DecisionEvent;
+use ahead_policy::steering::Decision;
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -70,38 +69,38 @@ impl Processes {
 }
 
 /// Whether the process has another name than at its lookup: it executes another program. The name of a decision is that of its thread.
-fn is_renamed(event: &DecisionEvent, process: &Process) -> bool {
-    let name = event.comm.split(|byte| *byte == 0).next().unwrap_or_default();
-    event.tid == event.pid && name != &*process.comm
+fn is_renamed(decision: &Decision, process: &Process) -> bool {
+    let name = decision.comm.split(|byte| *byte == 0).next().unwrap_or_default();
+    decision.target.tid == decision.target.pid && name != &*process.comm
 }
 
-impl<P: Policy> Steerer<P> {
+impl Steerer {
     /// The name of the process of a decision, if it may be steered.
-    pub(super) fn admitted_process(&mut self, world: &mut impl World, event: &DecisionEvent) -> Option<Rc<[u8]>> {
-        let now_ns = event.time_ns;
-        if let Some(known) = self.processes.known.get_mut(&event.pid) {
+    pub(super) fn admitted_process(&mut self, world: &mut impl World, decision: &Decision) -> Option<Rc<[u8]>> {
+        let now_ns = decision.at_ns;
+        if let Some(known) = self.processes.known.get_mut(&decision.target.pid) {
             known.seen_ns = now_ns;
-            if now_ns < known.looked_up_ns + VALID_NS && !is_renamed(event, &known.process) {
+            if now_ns < known.looked_up_ns + VALID_NS && !is_renamed(decision, &known.process) {
                 return (!known.is_left_alone).then(|| known.process.comm.clone());
             }
         }
-        let Some(process) = world.process(event.pid) else {
-            self.processes.known.remove(&event.pid);
+        let Some(process) = world.process(decision.target.pid) else {
+            self.processes.known.remove(&decision.target.pid);
             return None;
         };
-        if let Some(known) = self.processes.known.get_mut(&event.pid)
+        if let Some(known) = self.processes.known.get_mut(&decision.target.pid)
             && known.process.start_ticks == process.start_ticks
             && known.process.comm == process.comm
         {
             known.looked_up_ns = now_ns;
             return (!known.is_left_alone).then(|| known.process.comm.clone());
         }
-        self.meet(world, event, process)
+        self.meet(world, decision, process)
     }
 
     /// A process that was not known, or has another program now.
-    fn meet(&mut self, world: &mut impl World, event: &DecisionEvent, process: Process) -> Option<Rc<[u8]>> {
-        let cgroups = if self.rules.needs_cgroups() { world.cgroups(event.pid) } else { Vec::new() };
+    fn meet(&mut self, world: &mut impl World, decision: &Decision, process: Process) -> Option<Rc<[u8]>> {
+        let cgroups = if self.rules.needs_cgroups() { world.cgroups(decision.target.pid) } else { Vec::new() };
         let verdict = self.rules.verdict_of_process(&process.comm, &cgroups);
         let needs_places = verdict.is_none();
         let refusal = match verdict {
@@ -120,35 +119,17 @@ impl<P: Policy> Steerer<P> {
             is_left_alone: refusal.is_some(),
             needs_places,
             has_excluded_file: false,
-            looked_up_ns: event.time_ns,
-            seen_ns: event.time_ns,
+            looked_up_ns: decision.at_ns,
+            seen_ns: decision.at_ns,
         };
-        self.processes.known.insert(event.pid, known);
+        self.processes.known.insert(decision.target.pid, known);
         let Some((why, detail)) = refusal else { return Some(comm) };
         self.counts.refusal(why);
         // Programs that the rules exclude are many, and expected.
         if why != reason::KERNEL_THREAD {
-            self.log_process(world, event.pid, &comm, detail);
+            let comm = String::from_utf8_lossy(&comm).into_owned();
+            self.push(world, LogEntry { pid: decision.target.pid, comm, reason: detail, ..LogEntry::default() });
         }
         None
-    }
-
-    pub(super) fn log_process(&mut self, world: &mut impl World, pid: u32, comm: &[u8], reason: String) {
-        self.entries.push(LogEntry {
-            time_ms: world.wall_ms(),
-            pid,
-            comm: String::from_utf8_lossy(comm).into_owned(),
-            descriptor: None,
-            path: None,
-            class: ahead_policy::steering::Class::Unknown.name().into(),
-            act: LoggedAct::None,
-            outcome: Outcome::Refused,
-            pages: None,
-            before_pages: None,
-            reason,
-            effect: None,
-            latency_us: None,
-            dry_run: self.dry_run,
-        });
     }
 }

@@ -3,9 +3,9 @@
 use super::{Around, OpenFile};
 use crate::pattern::Class;
 use crate::steering::act::Act;
+use crate::steering::decision::Progress;
 use crate::steering::fetching;
 use crate::steering::reason::Reason;
-use crate::steering::seen::Progress;
 use std::ops::Range;
 
 /// After useless fetches there are none for this time: 30 s.
@@ -123,7 +123,7 @@ impl OpenFile {
         self.polls = Polls { last_ns: self.mark.at_ns, after_ns, lost, ..self.polls };
     }
 
-    /// The time from the last decision or poll to the next poll.
+    /// The time from the last decision or poll to the next poll, nanoseconds; `None`: no poll is needed.
     pub fn poll_after_ns(&self) -> Option<u64> {
         // Faults do not move the position of an open file.
         let is_fetched = self.streams.ahead() > 0 && self.class != Class::Advised && !self.is_mapped;
@@ -131,7 +131,7 @@ impl OpenFile {
     }
 
     /// The position of the reader was polled.
-    pub fn progress(&mut self, progress: &Progress, around: &Around) -> Vec<Act> {
+    pub(in crate::steering) fn progress(&mut self, progress: &Progress, around: &Around) -> Vec<Act> {
         if self.class == Class::Advised || self.streams.ahead() == 0 {
             return Vec::new();
         }

@@ -3,9 +3,9 @@
 use super::{Around, Jumps, OpenFile, Room};
 use crate::pattern::Class;
 use crate::steering::act::Act;
+use crate::steering::decision::{Decision, Kind, Limits, Machine};
 use crate::steering::faults::{self, Change, LOSS_SHARE};
 use crate::steering::reason::Reason;
-use crate::steering::seen::{Kind, Limits, Machine, Seen};
 use crate::steering::window::Verdict;
 
 /// Number of decisions after which the pages that the kernel has read are compared with the used ones, and of jumps among these.
@@ -37,15 +37,15 @@ impl OpenFile {
     }
 
     /// Adapts the window of sequential streams.
-    pub(super) fn steer_window(&mut self, seen: &Seen, around: &Around) -> Vec<Act> {
+    pub(super) fn steer_window(&mut self, decision: &Decision, around: &Around) -> Vec<Act> {
         if !self.has_descriptor {
             return Vec::new();
         }
         let from = self.setting.pages;
-        let evicted = self.evicted(seen);
+        let evicted = self.evicted(decision);
         if evicted > 0 {
-            let to = self.judge.shrink(from, seen.at_ns, around.limits);
-            (self.wasted_before, self.thrashed_pages) = (seen.wasted_pages, 0);
+            let to = self.judge.shrink(from, decision.at_ns, around.limits);
+            (self.wasted_before, self.thrashed_pages) = (decision.wasted_pages, 0);
             let set = to.and_then(|to| self.set_window(to, Reason::Evicted { pages: evicted, from, to }));
             return set.into_iter().collect();
         }
@@ -57,11 +57,17 @@ impl OpenFile {
         }
         let streams = self.streams.forward_streams().max(1) as u64;
         let most = (around.room.own() / streams).min(self.file_pages).max(from);
-        let verdict =
-            self.judge.judge((&self.mark, &self.judged()), seen.size, from, most, around.limits, around.machine);
+        let verdict = self.judge.judge(
+            (&self.mark, &self.judged()),
+            decision.before.size,
+            from,
+            most,
+            around.limits,
+            around.machine,
+        );
         let act = match verdict {
             Verdict::Open => None,
-            Verdict::Content => self.calm(seen.at_ns),
+            Verdict::Content => self.calm(decision.at_ns),
             Verdict::Grow { rate, to } => self.set_window(to, Reason::Waited { rate, from, to }),
             Verdict::Back { before, after, to } => self.set_window(to, Reason::NoGain { before, after, from, to }),
         };
@@ -69,8 +75,8 @@ impl OpenFile {
     }
 
     /// Pages of this reader that were evicted before their use, if they are many.
-    fn evicted(&self, seen: &Seen) -> u64 {
-        let wasted = seen.wasted_pages.saturating_sub(self.wasted_before);
+    fn evicted(&self, decision: &Decision) -> u64 {
+        let wasted = decision.wasted_pages.saturating_sub(self.wasted_before);
         let is_much = wasted > self.setting.pages / EVICTED_SHARE;
         if self.thrashed_pages > 0 || is_much { wasted.max(self.thrashed_pages) } else { 0 }
     }
@@ -101,16 +107,16 @@ impl OpenFile {
 
     /// A small window for calls in no order, if the kernel reads more than they use. In a file that fits into memory, the kernel reads more where
     /// the pages before a call are cached: there the reader comes by again.
-    pub(super) fn over_read(&mut self, seen: &Seen, around: &Around) -> Option<Act> {
+    pub(super) fn over_read(&mut self, decision: &Decision, around: &Around) -> Option<Act> {
         self.jumps.decisions += 1;
         if self.jumps.decisions < JUDGED_DECISIONS {
             return None;
         }
         let used_now = self.mark.advanced_pages;
-        let next = Jumps { advanced_before: used_now, issued_before: seen.issued_pages, ..Jumps::default() };
+        let next = Jumps { advanced_before: used_now, issued_before: decision.issued_pages, ..Jumps::default() };
         let last = std::mem::replace(&mut self.jumps, next);
         let used = used_now.saturating_sub(last.advanced_before);
-        let issued = seen.issued_pages.saturating_sub(last.issued_before);
+        let issued = decision.issued_pages.saturating_sub(last.issued_before);
         if last.issued_before == 0 || last.jumps < JUDGED_JUMPS || issued <= used.saturating_mul(OVER_READ) {
             return None;
         }
@@ -120,24 +126,25 @@ impl OpenFile {
         let from = self.setting.pages;
         let run = (used / last.jumps).max(1);
         let to = run.saturating_mul(2).checked_next_power_of_two().unwrap_or(from).max(around.limits.min_window_pages);
-        if over_ns <= device.access_ns || to >= from || seen.file_pages < around.machine.available_pages {
+        if over_ns <= device.access_ns || to >= from || decision.file_pages < around.machine.available_pages {
             return None;
         }
         self.judge.restart();
-        self.judge.hold(to, seen.at_ns);
+        self.judge.hold(to, decision.at_ns);
         self.set_window(to, Reason::RandomReads { calls: last.jumps, issued, wanted: used, from, to })
     }
 
     /// Reduces the window for faults in no order, and sets it back when they are consecutive.
-    pub(super) fn steer_faults(&mut self, seen: &Seen, around: &Around) -> Option<Act> {
-        if seen.kind != Kind::Fault {
+    pub(super) fn steer_faults(&mut self, decision: &Decision, around: &Around) -> Option<Act> {
+        if decision.kind != Kind::Fault {
             self.faults.marker();
             return None;
         }
         let (from, baseline) = (self.setting.pages, self.setting.baseline);
-        let issued = seen.issued_pages.saturating_sub(seen.wasted_pages);
-        let open = faults::Around { baseline, window: seen.window_pages, file_pages: seen.file_pages, issued };
-        let change = self.faults.fault(seen.page, &open, around.machine);
+        let issued = decision.issued_pages.saturating_sub(decision.wasted_pages);
+        let open =
+            faults::Around { baseline, window: decision.before.window_pages, file_pages: decision.file_pages, issued };
+        let change = self.faults.fault(decision.page, &open, around.machine);
         if self.faults.are_random() {
             self.class = Class::RandomMapped;
         }
@@ -171,7 +178,13 @@ impl OpenFile {
 
     /// Reduces the window and the fetches under pressure and to its part, and ends quiet times. `claimed`: the sum and the number of all claims. A
     /// slow reader decides rarely, and by then the kernel has given its stream the whole window.
-    pub fn tick(&mut self, now_ns: u64, claimed: (u64, u64), limits: &Limits, machine: &Machine) -> Vec<Act> {
+    pub(in crate::steering) fn tick(
+        &mut self,
+        now_ns: u64,
+        claimed: (u64, u64),
+        limits: &Limits,
+        machine: &Machine,
+    ) -> Vec<Act> {
         let mut acts = Vec::new();
         if let Some(own) = self.counted.filter(|_| self.can_share(now_ns)) {
             let others_pages = claimed.0.saturating_sub(own);
