@@ -486,13 +486,18 @@ fn rules_may_forbid_fetching_and_limit_acts() {
 fn effect_is_logged_after_a_second_and_with_a_restore() {
     let (mut steerer, mut fake) = steerer("");
     let (mut page, mut waited_ns) = (0, 0);
-    for number in 1..6 {
-        let window = steerer.files.get(&OPEN).map_or(32, super::File::expected_pages);
-        // A larger window needs fewer waits.
-        waited_ns += 20_000 * window.min(64);
+    // One decision after the act: its effect is known then.
+    for number in 1.. {
+        let (is_set, window) =
+            (steerer.steered().0 == 1, steerer.files.get(&OPEN).map_or(32, super::File::expected_pages));
+        // The larger window helps.
+        waited_ns += if is_set { 1_000 } else { 640_000 };
         fake.now_ns = 1_000_000 * number;
         steerer.decide(&mut fake, &marker(number, page, window, waited_ns));
         page += window;
+        if is_set {
+            break;
+        }
     }
     let log = steerer.take_log();
     assert_eq!((outcomes(&log), log[0].pages), (vec![(LoggedAct::Window, Outcome::Done)], Some(128)));
@@ -501,7 +506,7 @@ fn effect_is_logged_after_a_second_and_with_a_restore() {
     let log = steerer.take_log();
     let effect = log[0].effect.unwrap();
     assert_eq!(log[0].act, LoggedAct::Effect);
-    assert!(effect.after_waits_per_mb < effect.before_waits_per_mb, "{effect:?}");
+    assert!(effect.after_wait_share < effect.before_wait_share, "{effect:?}");
     steerer.perform(&mut fake, restore(), None);
     let log = steerer.take_log();
     assert_eq!((log[0].act, log[0].before_pages, log[0].pages), (LoggedAct::Restore, Some(128), Some(32)));
