@@ -69,7 +69,6 @@ impl Group {
         fs::write(self.0.join("cgroup.procs"), pid.to_string()).unwrap();
     }
 
-    /// A group in this one.
     pub fn inner(&self) -> Group {
         let path = self.0.join("inner");
         fs::create_dir(&path).unwrap();

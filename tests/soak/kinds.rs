@@ -34,7 +34,6 @@ impl Kind {
     }
 }
 
-/// All kinds.
 pub fn all() -> Vec<Kind> {
     vec![
         profile::kind(),

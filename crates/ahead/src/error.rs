@@ -9,6 +9,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why a program could not be run or observed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// Not permitted, not supported, or a system call failed.
     #[error("{0}")]
@@ -28,8 +29,13 @@ pub enum Error {
     #[error("port {0} is listened on already: end the process that listens, or name another port")]
     PortInUse(u16),
     /// Readiness cannot be observed: the file system of the file does not answer.
-    #[error("--until-file: its file system does not answer")]
+    #[error("the file that shows readiness: its file system does not answer")]
     FileNotAnswering,
+    /// The command of a comparison failed in its first run, with this status, and failures are not to be measured.
+    #[error(
+        "the command failed in its first run (exit status {0}): the time of a failure is not that of its work, so nothing was measured"
+    )]
+    CommandFailed(i32),
     /// A signal arrived.
     #[error("{0}")]
     Stopped(#[from] Stopped),

@@ -22,7 +22,6 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// The reason as text.
     pub fn text(self) -> String {
         match self {
             Reason::Requested => "a recording was requested".into(),

@@ -37,7 +37,6 @@ pub enum Maker {
 }
 
 impl Maker {
-    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Maker::InitramfsTools => "initramfs-tools",

@@ -66,7 +66,6 @@ impl BootStore {
         BootStore { directory: home.join(plain(&format!("{root}-{kernel}"))) }
     }
 
-    /// The directory.
     pub fn directory(&self) -> &Path {
         &self.directory
     }

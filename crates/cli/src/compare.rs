@@ -165,12 +165,15 @@ impl Compare {
     }
 }
 
-fn measure(comparison: &ProgramComparison) -> ahead::Result<ahead::compare::Report> {
+fn measure(comparison: &ProgramComparison) -> anyhow::Result<ahead::compare::Report> {
     let (bar, mut done) = (Progress::new(1), 0);
     // A disturbed run is measured again: the bar has as many steps more then.
     let mut progress = |step: &str, steps: u64| {
         bar.at(done, steps.max(done), step);
         done += 1;
     };
-    comparison.measure(&Signals::take()?, &messages::print, &mut progress)
+    comparison.measure(&Signals::take()?, &messages::print, &mut progress).map_err(|error| match error {
+        ahead::Error::CommandFailed(_) => anyhow::anyhow!("{error}; --even-if-failed measures it"),
+        error => error.into(),
+    })
 }

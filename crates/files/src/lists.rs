@@ -115,7 +115,6 @@ impl ListError {
 }
 
 impl List {
-    /// The files.
     pub fn files(&self) -> &[Listed] {
         &self.files
     }

@@ -62,7 +62,6 @@ impl Counters {
         Ok(record.and_then(|record| decode::open_counters(open, &record, self.sources.hits)))
     }
 
-    /// The counts of the machine.
     pub fn machine(&self) -> Result<MachineCounters> {
         let counts = tables::machine_counts(&map(&self.object, "machine")?)?;
         let mut counters = decode::machine_counters(&counts, self.sources.hits);

@@ -21,7 +21,6 @@ pub struct RefusedFile {
 }
 
 impl RefusedFile {
-    /// A file of the profile.
     pub(super) fn of_profile(profile: &Profile, file: usize, reason: Reason) -> RefusedFile {
         let file = &profile.files[file];
         RefusedFile { path: String::from_utf8_lossy(&file.path).into_owned(), reason, bytes: file.used_bytes() }

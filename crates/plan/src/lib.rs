@@ -111,7 +111,6 @@ impl Span {
         (self.physical_bytes.unwrap_or(u64::MAX), self.source, self.used[0].start)
     }
 
-    /// Used bytes.
     pub fn used_bytes(&self) -> u64 {
         self.used.iter().map(|range| range.end - range.start).sum()
     }

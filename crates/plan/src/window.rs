@@ -94,7 +94,6 @@ const LEAST_PART: u64 = 8;
 /// second, and its pages are not evicted in between.
 const REPEAT_US: u64 = 1_000_000;
 
-/// The state of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ItemState {
     /// It was not fetched, or was evicted.
@@ -175,7 +174,6 @@ impl Window {
         window
     }
 
-    /// The items.
     pub fn items(&self) -> &[Item] {
         &self.items
     }
@@ -190,7 +188,6 @@ impl Window {
         self.figures
     }
 
-    /// The number of marks that are expected.
     pub fn expected_marks(&self) -> usize {
         self.position.expected_marks()
     }

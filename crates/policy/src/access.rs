@@ -23,7 +23,6 @@ pub struct Folio {
 }
 
 impl Folio {
-    /// The number of its pages.
     pub fn pages(&self) -> u64 {
         1 << self.order
     }
@@ -195,7 +194,6 @@ pub enum Event {
         /// The open file.
         open: OpenId,
         file: FileId,
-        /// First page.
         first: Page,
         pages: u64,
     },
@@ -209,12 +207,7 @@ pub enum Event {
         wait_ns: u64,
     },
     /// Pages have arrived from the disk.
-    Arrived {
-        file: FileId,
-        /// First page.
-        first: Page,
-        pages: u64,
-    },
+    Arrived { file: FileId, first: Page, pages: u64 },
     /// A page was evicted.
     Evicted {
         file: FileId,

@@ -258,7 +258,6 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// Its description.
     pub fn description(&self) -> &'static Description {
         self.description
     }

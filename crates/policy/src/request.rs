@@ -19,7 +19,6 @@ pub enum WhenFull {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     pub file: FileId,
-    /// First page.
     pub first: Page,
     /// Number of pages; within the file.
     pub pages: u64,

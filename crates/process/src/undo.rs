@@ -74,7 +74,6 @@ pub enum Action {
     DetachLoop {
         /// `/dev/loopN`.
         device: PathBuf,
-        /// The backing file.
         backing: PathBuf,
         /// The disk sequence number since the attachment. `None` before it, or if the kernel has none.
         sequence_of_disk: Option<u64>,

@@ -16,6 +16,7 @@ pub struct Invalid {
 
 /// Why bytes are not a profile.
 #[derive(Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum DecodeError {
     /// The first bytes are not those of a profile.
     #[error("not an ahead profile (byte 0: the signature is missing); name a file that `ahead record` wrote")]
@@ -94,6 +95,7 @@ pub enum DecodeError {
 
 /// Why a profile could not be loaded.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum LoadError {
     /// The file could not be opened or read.
     #[error("cannot read {}: {source}", path.display())]
@@ -123,6 +125,7 @@ pub enum LoadError {
 
 /// Why a profile could not be saved. The file that was at the path before is unchanged, and no other file is left.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum SaveError {
     /// It contains a value that loading would refuse.
     #[error("this profile cannot be saved: {0}")]
@@ -136,7 +139,7 @@ pub enum SaveError {
         limit: u64,
     },
     /// No space, or no quota, left.
-    #[error("no space left to save {}; free some space, or save elsewhere with -o", path.display())]
+    #[error("no space left to save {}; free some space, or save elsewhere", path.display())]
     NoSpace {
         /// The path of the profile.
         path: PathBuf,
@@ -150,7 +153,7 @@ pub enum SaveError {
         kind: &'static str,
     },
     /// The path leads to another directory than before the run.
-    #[error("cannot save {}: its directory was moved, replaced or removed during the run; save elsewhere with -o", path.display())]
+    #[error("cannot save {}: its directory was moved, replaced or removed during the run; save elsewhere", path.display())]
     Moved {
         /// The path of the profile.
         path: PathBuf,

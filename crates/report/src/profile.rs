@@ -84,7 +84,6 @@ pub fn milestone_name(kind: MilestoneKind) -> &'static str {
 }
 
 impl Shown<'_> {
-    /// The number of stale files.
     pub fn stale_files(&self) -> usize {
         self.states.iter().filter(|state| state.is_stale()).count()
     }

@@ -77,7 +77,6 @@ impl AlignedBuffer {
         AlignedBuffer { memory, start, length }
     }
 
-    /// The aligned bytes.
     pub fn bytes(&mut self) -> &mut [u8] {
         &mut self.memory[self.start..self.start + self.length]
     }

@@ -370,7 +370,6 @@ impl HeldFile {
         &self.path
     }
 
-    /// Its length, bytes.
     pub fn length_bytes(&self) -> io::Result<u64> {
         self.file.metadata().map(|metadata| metadata.len())
     }

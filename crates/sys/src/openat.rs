@@ -147,12 +147,10 @@ impl Handle {
         identity_of(&self.stat)
     }
 
-    /// Whether it is a directory.
     pub fn is_directory(&self) -> bool {
         rustix::fs::FileType::from_raw_mode(self.stat.st_mode).is_dir()
     }
 
-    /// Whether it is a regular file.
     pub fn is_regular_file(&self) -> bool {
         rustix::fs::FileType::from_raw_mode(self.stat.st_mode).is_file()
     }

@@ -18,7 +18,6 @@ pub struct User {
     pub uid: u32,
     /// Primary group id.
     pub gid: u32,
-    /// Home directory.
     pub home: PathBuf,
     /// Login shell.
     pub shell: PathBuf,

@@ -55,7 +55,6 @@ impl SortKey {
         ("size", SortKey::Size),
     ];
 
-    /// Its name.
     pub fn name(self) -> &'static str {
         SortKey::NAMES.iter().find(|(_, key)| *key == self).map_or("", |(name, _)| name)
     }

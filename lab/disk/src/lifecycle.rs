@@ -43,7 +43,6 @@ pub struct Attach {
     pub name: Option<String>,
     /// The disk's model.
     pub model: ModelSource,
-    /// The directory for the mount.
     pub mount: Option<PathBuf>,
     /// Refuse writes.
     pub read_only: bool,

@@ -72,7 +72,6 @@ pub enum BootsError {
     /// The file cannot be read.
     #[error("{path}: {source}")]
     Io {
-        /// The file.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
@@ -80,7 +79,6 @@ pub enum BootsError {
     /// It is not what `bench/boot/run.py` writes.
     #[error("{path}: {why}; make bench-boot writes such a file")]
     Invalid {
-        /// The file.
         path: PathBuf,
         /// The problem and its place.
         why: String,

@@ -31,7 +31,6 @@ pub fn json(results: &[PaperResult]) -> serde_json::Result<String> {
     Ok(serde_json::to_string_pretty(&lines)? + "\n")
 }
 
-/// The results as text.
 pub fn text(results: &[PaperResult], screen: Screen) -> String {
     let mut text = String::new();
     for PaperResult { paper, outcome } in results {

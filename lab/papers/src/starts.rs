@@ -21,7 +21,6 @@ pub(crate) struct Touched {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub file: usize,
-    /// The first page.
     pub first: Page,
     pub pages: u64,
 }

@@ -124,6 +124,7 @@ fn reason(error: LoadError) -> String {
         LoadError::Io { source, .. } => source.to_string(),
         LoadError::NotAFile { kind, .. } => format!("{kind}, not a profile: name a file that `ahead record` wrote"),
         LoadError::Decode { source, .. } => source.to_string(),
+        other => other.to_string(),
     }
 }
 

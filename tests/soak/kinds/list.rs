@@ -63,7 +63,6 @@ fn assert_written_as_read(list: &List) {
     assert_eq!(found, expected);
 }
 
-/// Packs of ureadahead.
 pub fn ureadahead_packs() -> Kind {
     let file = |path: &str, extents: &[(u64, u64)]| File {
         path: path.into(),

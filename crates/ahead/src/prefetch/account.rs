@@ -25,6 +25,7 @@ use std::sync::{Mutex, MutexGuard};
 /// The reason why bytes were not prefetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Reason {
     /// No file exists at the path, the path leads through a symbolic link now, or the bytes are beyond the file's end.
     Missing,
@@ -192,6 +193,7 @@ pub struct UsedDevice {
 /// The source of a description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum DescriptionSource {
     /// The user named a file.
     Given,

@@ -65,6 +65,7 @@ impl Program {
 /// Where the progress of the program is seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum ProgressSource {
     /// BPF programs report first uses.
     Observer,

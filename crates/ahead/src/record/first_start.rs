@@ -59,7 +59,7 @@ impl FirstStart {
     pub(super) fn notice(&self) -> String {
         let signs = self.signs();
         format!(
-            "this was a first start: {signs}; recording a second run, which later starts resemble (--runs 1: only one)"
+            "this was a first start: {signs}; recording a second run, which later starts resemble (unless one run is asked for)"
         )
     }
 

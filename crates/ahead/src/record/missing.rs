@@ -25,7 +25,7 @@ impl Recording {
                 "entries_beyond_limits",
                 "entries beyond the limits of a profile: record a shorter run",
             ),
-            (outside.files, "files_outside_root", "files outside the directory of --root"),
+            (outside.files, "files_outside_root", "files outside the root directory"),
             (not_looked_for, "files_not_looked_for", "files that count as deleted, in directories too large to search"),
         ]
     }

@@ -353,7 +353,9 @@ impl Recorder {
             _ => false,
         };
         if settings.needs_single_faults && !precise {
-            notify("faults did not stay limited to one page, so the profile is an upper bound (see record --precise)");
+            notify(
+                "faults did not stay limited to one page, so the profile is an upper bound; that of a precise recording is not",
+            );
         }
         let read_ahead_off = settings.read_ahead_off;
         drop(settings);

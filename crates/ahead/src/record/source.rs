@@ -18,6 +18,7 @@ use std::path::Path;
 
 /// A source of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Source {
     /// BPF programs of this kind.
     Bpf(ahead_observe::Source),
@@ -173,7 +174,7 @@ fn without_bpf(wanted: Wanted, target: &Target<'_>, refused: &SysError, notify: 
     };
     let is_possible = wanted.cold && wanted.accepts_residency && matches!(target, Target::Child(..));
     if !is_possible {
-        let why = format!("{refused}; {no_ftrace}; without both, only a command can be recorded, with --cold");
+        let why = format!("{refused}; {no_ftrace}; without both, only a cold recording of a command works");
         return Err(SysError::Unsupported { what: "observing programs".into(), why }.into());
     }
     notify(&format!("recording by residency instead of BPF ({refused}) and ftrace ({no_ftrace}): {RESIDENCY_COST}"));
@@ -222,7 +223,7 @@ fn by_residency(wanted: Wanted, target: &Target<'_>) -> Result<Observer> {
             Ok(Observer::Residency { process: *process, name: name.to_vec(), baseline: None })
         }
         _ => {
-            let why = "only the pages of a command with empty caches before it are known; use --cold with a command";
+            let why = "only the pages of a command with empty caches before it are known: record a command cold";
             Err(SysError::Unsupported { what: "recording by residency".into(), why: why.into() }.into())
         }
     }

@@ -67,7 +67,6 @@ impl Geometry {
         &self.zones[after - 1]
     }
 
-    /// Number of tracks.
     pub(crate) fn tracks(&self) -> u64 {
         self.tracks
     }

@@ -22,7 +22,6 @@ pub enum Error {
     /// The content of one of our files is invalid.
     #[error("{}: {why}; remove the file if it is not needed", path.display())]
     State {
-        /// The file.
         path: PathBuf,
         /// The reason.
         why: String,

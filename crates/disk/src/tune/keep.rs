@@ -33,7 +33,6 @@ const STATES: &str = "var/lib/ahead/tune";
 /// A rule compared with the current window.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Checked {
-    /// The file of the rule.
     pub rule: PathBuf,
     /// Window in the rule, KiB; null: there is no rule of ours.
     pub rule_kb: Option<u64>,

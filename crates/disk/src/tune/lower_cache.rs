@@ -33,7 +33,6 @@ impl LowerCache {
         }
     }
 
-    /// Evicts the cache.
     pub fn evict(&self) -> crate::tune::Result<()> {
         let LowerCache::File(path) = self else { return Ok(()) };
         // Another user may own the directory: a link or a FIFO in its place is not opened.

@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 /// The path of the file that keeps a window, below the root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RulePlace {
-    /// The file.
     pub path: PathBuf,
     /// A symbolic link to it, which enables a unit.
     pub link: Option<PathBuf>,

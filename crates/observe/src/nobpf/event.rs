@@ -28,7 +28,6 @@ pub enum TraceEvent<'a> {
         device: u32,
         inode: u64,
         pages: Range<u64>,
-        /// The kind of access.
         kind: AccessKind,
     },
     /// A thread started another one, or another process.

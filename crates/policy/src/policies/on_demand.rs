@@ -138,7 +138,6 @@ pub enum Outcome {
     Nothing,
     /// A window, as passed to `page_cache_ra_order`: not yet cut by the end of the file or the largest folio.
     Window {
-        /// First page.
         first: Page,
         /// Length, pages.
         size: u64,
@@ -149,7 +148,6 @@ pub enum Outcome {
     },
     /// These pages and no mark (`page_cache_ra_unbounded`, in steps of 2 MiB for an explicit request).
     Exact {
-        /// First page.
         first: Page,
         /// Number of pages; the file may end before.
         pages: u64,

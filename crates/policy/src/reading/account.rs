@@ -21,7 +21,6 @@ pub struct Account {
     pub bytes: u64,
     /// What the consumers hold.
     pub used_units: u64,
-    /// Number of consumers.
     pub consumers: u64,
 }
 

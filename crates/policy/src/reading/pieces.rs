@@ -79,7 +79,6 @@ impl<T> Pieces<T> {
         self.pieces.iter_mut().find(|(piece, _)| piece.contains(&offset))
     }
 
-    /// The pieces.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut (Range<u64>, T)> {
         self.pieces.iter_mut()
     }

@@ -156,7 +156,6 @@ impl<R: Read> Reader<R> {
         Ok(reader)
     }
 
-    /// The header.
     pub fn header(&self) -> &Header {
         &self.header
     }

@@ -74,13 +74,7 @@ pub enum Event {
         mapping: Option<Mapping>,
     },
     /// A fault mapped the cached pages around it (`mm_filemap_map_pages`).
-    Around {
-        file: u32,
-        /// First page.
-        first: Page,
-        /// Last page.
-        last: Page,
-    },
+    Around { file: u32, first: Page, last: Page },
     /// A folio was added to the page cache.
     Added(Cached),
     /// A folio was removed from the page cache.
@@ -167,7 +161,6 @@ pub struct Asked {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
-    /// First page.
     pub first: Page,
     /// Length, pages.
     pub size: u64,
@@ -180,7 +173,6 @@ pub struct Window {
 /// Pages that are read exactly as requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exact {
-    /// First page.
     pub first: Page,
     pub pages: u64,
     /// Distance of the marker from the end, pages; 0: no marker.
@@ -234,7 +226,6 @@ impl Mapping {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cached {
     pub file: u32,
-    /// First page.
     pub first: Page,
     /// Length as a power of two.
     pub order: u8,

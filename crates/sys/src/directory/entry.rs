@@ -45,7 +45,6 @@ impl DirectoryEntry {
         &self.directory
     }
 
-    /// The name in it.
     pub fn name(&self) -> &OsStr {
         &self.name
     }

@@ -34,7 +34,6 @@ pub enum Error {
         path.display()
     )]
     NoRoom {
-        /// The directory.
         path: PathBuf,
         /// Free space, bytes.
         free_bytes: u64,
@@ -47,7 +46,6 @@ pub enum Error {
         path.display()
     )]
     NotCold {
-        /// The file.
         path: PathBuf,
         /// Bytes that stay cached.
         cached_bytes: u64,

@@ -106,7 +106,6 @@ pub struct ExtraFile<'a> {
 const EXTRA: &str = "extra";
 
 impl ExtraFile<'_> {
-    /// The file.
     pub fn held(&self) -> &HeldFile {
         &self.held
     }
@@ -229,7 +228,6 @@ fn file_name(number: usize) -> OsString {
     number.to_string().into()
 }
 
-/// Opens the directory for the files.
 fn open_directory(directory: &Path) -> Result<Directory> {
     Directory::open(directory).map_err(|error| match error.raw_os_error() {
         Some(code) if code == Errno::NOTDIR.raw_os_error() => {

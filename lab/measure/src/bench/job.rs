@@ -49,7 +49,6 @@ impl Variant {
         Variant { name: name.into(), readers: vec![vec![part]], timeline: false }
     }
 
-    /// All parts.
     pub fn parts(&self) -> impl Iterator<Item = &Part> {
         self.readers.iter().flatten()
     }

@@ -141,7 +141,6 @@ fn derived(times: &[f64], step: f64) -> Vec<f64> {
 }
 
 impl Rates {
-    /// The median of all rates.
     fn median(&self) -> f64 {
         let mut sorted = self.values.clone();
         sorted.sort_unstable_by(f64::total_cmp);

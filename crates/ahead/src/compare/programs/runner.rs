@@ -311,9 +311,7 @@ impl<'a> ProgramRunner<'a> {
             let name = self.setup.name_of(variant);
             self.notify_once(format!("{name} failed with exit status {own}: excluded from the results"));
         } else if status != 0 && variant == Variant::Cold && self.runs == 1 && !self.setup.even_if_failed {
-            let why =
-                "the time of a failure is not that of its work, so nothing was measured; --even-if-failed measures it";
-            return Err(Error::Failed(format!("the command failed in its first run (exit status {status}): {why}")));
+            return Err(Error::CommandFailed(status));
         } else if status != 0 {
             self.notify_once(format!("the command's exit status was {status}: is that what should be measured?"));
         }

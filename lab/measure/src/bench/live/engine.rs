@@ -97,7 +97,6 @@ impl Engine {
         drop(shared.room.wait_while(shared.lock(), |state| state.world.queue.requests > 0));
     }
 
-    /// The counters.
     pub fn counters(&self) -> Counters {
         let state = self.running.shared.lock();
         let unread: u64 = state.world.books.iter().flatten().map(Book::unread).sum();
