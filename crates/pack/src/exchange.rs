@@ -43,7 +43,7 @@ pub struct Exchange<'a> {
 
 /// What was done.
 #[derive(Debug, Default)]
-pub struct Done {
+pub struct Exchanged {
     /// Files (indices in the record) that were left, at least in part.
     pub refused: Vec<(usize, Reason)>,
     /// The signal that ended the work.
@@ -79,10 +79,10 @@ impl Exchange<'_> {
     ///
     /// # Errors
     /// A system call failed that cannot fail for one file alone.
-    pub fn run(&self, signals: &Signals, progress: Progress<'_>) -> Result<Done> {
+    pub fn run(&self, signals: &Signals, progress: Progress<'_>) -> Result<Exchanged> {
         let mut by_file: Vec<Vec<&Move>> = vec![Vec::new(); self.record.files.len()];
         self.record.moves.iter().for_each(|one| by_file[one.file].push(one));
-        let (mut done, total) = (Done::default(), self.record.bytes());
+        let (mut done, total) = (Exchanged::default(), self.record.bytes());
         let (mut bytes, mut unsynced) = (0, 0);
         for (index, moves) in by_file.iter().enumerate() {
             let file = &self.record.files[index];
