@@ -100,7 +100,6 @@ struct Device {
 }
 
 impl Drop for WorkerPool {
-    /// Its idle threads end.
     fn drop(&mut self) {
         self.workers.end(|_| false);
     }
@@ -250,7 +249,7 @@ impl WorkerPool {
                     break;
                 }
             }
-            self.workers.wait_while(LOOK_INTERVAL, |lanes| lanes.ended() == ended);
+            self.workers.wait_while(LOOK_INTERVAL, |lanes, _| lanes.ended() == ended);
         }
         self.workers.retain(|_, _| false);
     }
@@ -282,7 +281,7 @@ impl WorkerPool {
     /// Waits, in the device's own thread, until no other thread works on the device, or the device was given up.
     pub fn join(&self, device: usize) {
         self.workers.retain(|of, _| of != device);
-        self.workers.wait_while(Duration::MAX, |lanes| lanes.running_of(device) > 1 && !self.is_given_up(device));
+        self.workers.wait_while(Duration::MAX, |lanes, _| lanes.running_of(device) > 1 && !self.is_given_up(device));
     }
 
     /// Checks for devices that do not answer: the program no longer waits for them. Returns the devices to give up ([`Self::give_up`]).
@@ -300,6 +299,12 @@ impl WorkerPool {
         }
         still.retain(|device| self.still(*device) >= NOT_ANSWERING);
         still
+    }
+
+    /// Ends the threads without work, and waits for their end: the process may be limited in its threads.
+    pub fn end(&self) {
+        self.workers.end(|_| false);
+        self.workers.wait_while(Duration::MAX, |lanes, threads| threads > lanes.running());
     }
 
     /// Gives up a device: no further work is done on it, and its threads end when it answers.

@@ -155,10 +155,10 @@ impl<J: Send + 'static, K: Copy + Eq + Send + 'static> Workers<J, K> {
     }
 
     /// Waits for the end of jobs while this holds, or until [`Workers::wake`] or for `longest`.
-    pub(crate) fn wait_while(&self, longest: Duration, mut holds: impl FnMut(&Lanes<J, K>) -> bool) {
+    pub(crate) fn wait_while(&self, longest: Duration, mut holds: impl FnMut(&Lanes<J, K>, usize) -> bool) {
         let mut state = self.lock();
         state.watchers += 1;
-        let waited = self.ended.wait_timeout_while(state, longest, |state| holds(&state.lanes));
+        let waited = self.ended.wait_timeout_while(state, longest, |state| holds(&state.lanes, state.threads));
         (state, _) = waited.ignore_poison();
         state.watchers -= 1;
     }
@@ -226,10 +226,14 @@ impl<J: Send + 'static, K: Copy + Eq + Send + 'static> Workers<J, K> {
         let _ = catch_unwind(AssertUnwindSafe(|| (self.perform)(job)));
         let mut state = self.lock();
         state.lanes.done(device);
+        self.note_end(&state);
+        (state, true)
+    }
+
+    fn note_end(&self, state: &State<J, K>) {
         if state.watchers > 0 {
             self.ended.notify_all();
         }
-        (state, true)
     }
 
     fn serve(&self) {
@@ -241,6 +245,7 @@ impl<J: Send + 'static, K: Copy + Eq + Send + 'static> Workers<J, K> {
                 has_waited = false;
             } else if has_waited || state.has_ended {
                 state.threads -= 1;
+                self.note_end(&state);
                 return;
             } else {
                 let (next, waited) = self.work.wait_timeout(state, IDLE).ignore_poison();

@@ -12,7 +12,7 @@
 use crate::prefetch::account::{Reason, Skipped};
 use crate::prefetch::{Options, Priority};
 use crate::{Error, Result};
-use ahead_fetch::{LOOK_INTERVAL, NOT_ANSWERING};
+use ahead_fetch::{Brake, Limit, Stop, WorkerPool};
 use ahead_files::lists::{Joined, List, Listed, Ranged, WHOLE};
 use ahead_model::{Mount, RangeSet, sorting};
 use ahead_profile::learn::split_by_position;
@@ -26,9 +26,8 @@ use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 /// Threads that look up names. As many requests keep a flash disk busy; a rotating disk sorts them.
@@ -101,10 +100,13 @@ pub fn resolve(list: List, options: &Options, mut cancelled: impl FnMut() -> boo
     let count = list.files().len();
     let since = options.since.unwrap_or_else(Instant::now);
     let ends = options.deadline.and_then(|deadline| since.checked_add(deadline));
-    let mut stopped = || match ends {
-        _ if cancelled() => Some(Reason::Cancelled),
-        Some(ends) if Instant::now() >= ends => Some(Reason::Deadline),
-        _ => None,
+    let brake = Arc::new(Brake::new(Limit::default(), ends, Instant::now()));
+    let mut stopped = || {
+        if cancelled() {
+            brake.stop(Stop::Cancelled);
+        }
+        brake.look_at_clock();
+        brake.stopped().map(|(why, _)| Reason::from(why))
     };
     if let Some(reason) = stopped() {
         return Ok(collect(&list, vec![None; count], reason));
@@ -115,35 +117,37 @@ pub fn resolve(list: List, options: &Options, mut cancelled: impl FnMut() -> boo
     {
         tracing::debug!("{error}");
     }
-    let answers = Answers { next: 0, left: count, files: vec![None; count] };
-    let (table, answers) = (mounts::own()?, Mutex::new(answers));
-    let (root, lookups, answered) = (options.root.clone(), AtomicU64::new(0), Condvar::new());
-    let lookup = Arc::new(Lookup { list, root, table, answers, lookups, answered });
-    // The caller's thread waits for the others.
-    let most = options.threads.map_or(THREADS, |threads| threads.saturating_sub(1).clamp(1, THREADS));
-    let start = |_| {
-        let own = lookup.clone();
-        std::thread::Builder::new().name("ahead-lookup".into()).spawn(move || own.work()).ok()
+    // One lane for all: it is not known yet on which device a name is. The caller's thread waits for the others.
+    let threads = options.threads.map(|threads| threads + 1);
+    let pool = Arc::new(WorkerPool::new(1, Instant::now(), THREADS, threads, brake.clone()));
+    pool.look_at_limits();
+    let (table, answers) = (mounts::own()?, Mutex::new(vec![None; count]));
+    let (root, next) = (options.root.clone(), AtomicUsize::new(0));
+    let lookup = Arc::new(Lookup { list, root, table, next, answers });
+    let (own, of_pool, helpers) = (lookup.clone(), pool.clone(), pool.most_workers().min(count).saturating_sub(1));
+    let work = move |device| {
+        let (helper, of_helper) = (own.clone(), of_pool.clone());
+        of_pool.help(device, helpers, Arc::new(move |_| helper.work(&of_helper)));
+        own.work(&of_pool);
+        of_pool.join(device);
     };
-    let threads: Vec<JoinHandle<()>> = (0..most.min(count)).filter_map(start).collect();
-    if threads.is_empty() {
-        lookup.work();
-    }
-    let unanswered = lookup.wait(stopped);
-    let files = {
-        let mut answers = lookup.lock();
-        // No thread takes another file: those that wait end with their call.
-        answers.next = count;
-        std::mem::take(&mut answers.files)
-    };
+    let mut unanswered = None;
+    pool.run([0], Arc::new(work), || {
+        if !pool.look().is_empty() {
+            pool.give_up(0);
+            brake.stop(Stop::NotAnswering);
+        }
+        unanswered = stopped();
+        unanswered.is_some()
+    });
+    pool.end();
+    // No thread takes another file: those that wait end with their call.
+    let files = std::mem::take(&mut *lookup.answers.lock().ignore_poison());
     match unanswered {
-        // With the answers all threads are over, except for their last instructions.
-        None => threads.into_iter().for_each(|thread| drop(thread.join())),
         // Their threads wait for a file system, and may be all that the caller permits.
-        Some(reason) if options.threads.is_some() => return Ok(collect(&lookup.list, vec![None; count], reason)),
-        Some(_) => {}
+        Some(reason) if options.threads.is_some() => Ok(collect(&lookup.list, vec![None; count], reason)),
+        _ => Ok(collect(&lookup.list, files, unanswered.unwrap_or(Reason::NotAnswering))),
     }
-    Ok(collect(&lookup.list, files, unanswered.unwrap_or(Reason::NotAnswering)))
 }
 
 /// The files whose lookup has an answer, each once, and the reasons of the others.
@@ -223,11 +227,10 @@ struct Lookup {
     list: List,
     root: Root,
     table: Vec<Mount>,
-    answers: Mutex<Answers>,
-    /// Lookups of whole entries so far: a listed file may have many.
-    lookups: AtomicU64,
-    /// The last answer has arrived.
-    answered: Condvar,
+    /// The index of the next file to look up.
+    next: AtomicUsize,
+    /// By file; empty after the end.
+    answers: Mutex<Vec<Option<LookupAnswer>>>,
 }
 
 /// What became of a listed file, and of the files that have the names of its whole entries.
@@ -253,48 +256,14 @@ struct ListedFile {
     holes: RangeSet,
 }
 
-/// The answers so far.
-struct Answers {
-    /// The index of the next file to look up.
-    next: usize,
-    /// Files without an answer.
-    left: usize,
-    /// By file; empty after the end.
-    files: Vec<Option<LookupAnswer>>,
-}
-
 impl Lookup {
-    /// A thread that panicked has left no partial answer.
-    fn lock(&self) -> MutexGuard<'_, Answers> {
-        self.answers.lock().ignore_poison()
-    }
-
-    /// Waits until all files have an answer. Otherwise returns why the remaining files have none.
-    fn wait(&self, mut stopped: impl FnMut() -> Option<Reason>) -> Option<Reason> {
-        let mut answers = self.lock();
-        let (mut last, mut left, mut lookups) = (Instant::now(), answers.left, 0);
-        while answers.left > 0 {
-            if let Some(reason) = stopped() {
-                return Some(reason);
-            }
-            let now = self.lookups.load(Ordering::Relaxed);
-            if answers.left < left || now != lookups {
-                (last, left, lookups) = (Instant::now(), answers.left, now);
-            } else if last.elapsed() > NOT_ANSWERING {
-                return Some(Reason::NotAnswering);
-            }
-            let waited = self.answered.wait_timeout(answers, LOOK_INTERVAL);
-            answers = waited.ignore_poison().0;
-        }
-        None
-    }
-
     /// Looks up a listed file, and first the names of its whole entries.
-    fn answer(&self, listed: &Listed) -> LookupAnswer {
+    fn answer(&self, pool: &WorkerPool, listed: &Listed) -> LookupAnswer {
         let (mut wanted, mut found) = (listed.wanted.clone(), Vec::new());
         for Ranged { suffix, range } in &listed.ranged {
             let name = [&listed.path[..], suffix].concat();
-            self.lookups.fetch_add(1, Ordering::Relaxed);
+            // A listed file may have many names.
+            pool.see(0);
             match self.root.find(Path::new(OsStr::from_bytes(&name))) {
                 Ok(_) => found.push(self.outcome(&name, Some(name.clone()), &[WHOLE].into_iter().collect())),
                 Err(_) => wanted.insert(range.clone()),
@@ -311,24 +280,21 @@ impl Lookup {
         LookupOutcome { name, bytes: known_bytes(wanted), result: result.map_err(|unusable| unusable.reason) }
     }
 
-    fn work(&self) {
-        loop {
-            let index = {
-                let mut answers = self.lock();
-                answers.next += 1;
-                answers.next - 1
-            };
-            let Some(listed) = self.list.files().get(index) else { return };
-            let answer = self.answer(listed);
-            let mut answers = self.lock();
+    fn work(&self, pool: &WorkerPool) {
+        while let Some((index, listed)) = self.next_file()
+            && pool.check(0).is_ok()
+        {
+            let answer = self.answer(pool, listed);
             // After the end there is no place for it.
-            let Some(place) = answers.files.get_mut(index) else { return };
+            let mut answers = self.answers.lock().ignore_poison();
+            let Some(place) = answers.get_mut(index) else { return };
             *place = Some(answer);
-            answers.left -= 1;
-            if answers.left == 0 {
-                self.answered.notify_all();
-            }
         }
+    }
+
+    fn next_file(&self) -> Option<(usize, &Listed)> {
+        let index = self.next.fetch_add(1, Ordering::Relaxed);
+        Some((index, self.list.files().get(index)?))
     }
 }
 
