@@ -4,8 +4,9 @@
 //! threads of its parent, and what they hold, do not exist in it.
 
 use ahead_policy::reading::{Account, BUDGET_BYTES, MEMORY_SHARE, UNIT_BYTES};
+use ahead_policy::schedule::Reserve;
 use ahead_sys::fork_count::{PerProcess, fork_count};
-use ahead_sys::{machine, memory};
+use ahead_sys::{machine, memory, reserve};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -170,6 +171,17 @@ impl Share {
             self.held_units = 0;
             self.budget.update(|account| account.consumers += 1);
         }
+    }
+}
+
+/// As [`Share::take`], but nothing while memory is low.
+impl Reserve for Share {
+    fn take(&mut self, bytes: u64) -> bool {
+        !reserve::is_low() && Share::take(self, bytes)
+    }
+
+    fn give_back(&mut self, bytes: u64) {
+        Share::give_back(self, bytes);
     }
 }
 

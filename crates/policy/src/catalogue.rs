@@ -4,8 +4,8 @@ use crate::policies::true_readahead::{PERIOD, Period, TrueReadahead};
 use crate::policies::{
     advise::Advise, ahead::Ahead, amp::Amp, competitive::Competitive, fixed::Fixed, linux_1_3::Linux13, linux_2_2,
     linux_2_4, linux_2_6::Linux26, linux_2_6_23::Linux2623, linux_6_12, linux_6_18, linux_7_2, none, oracle::Oracle,
-    read_stream::ReadStream, reader::Readers, roudier::Roudier, steer::Steer, wu_adaptive, wu_adaptive::WuAdaptive,
-    zfetch::Zfetch,
+    prefetcher::ListedFiles, read_stream::ReadStream, reader::Readers, roudier::Roudier, steer::Steer, wu_adaptive,
+    wu_adaptive::WuAdaptive, zfetch::Zfetch,
 };
 use crate::{Parameters, Policy};
 
@@ -204,6 +204,12 @@ pub const CATALOGUE: &[Description] = &[
         "this project",
         |parameters| { Box::new(Readers::new(parameters)) }
     ),
+    plain!(
+        "prefetcher",
+        "a program that gives its files, in their order, to `Prefetcher` of the library",
+        "this project",
+        |parameters| { Box::new(ListedFiles::new(parameters)) }
+    ),
     plain!("oracle", "clairvoyant heuristic: knows every future access", "this project", |parameters| {
         Box::new(Oracle::new(parameters))
     }),
@@ -246,7 +252,7 @@ impl Description {
 
     /// Whether [`Choice::build`] needs every future access ([`Parameters::future`]).
     pub fn needs_future(&self) -> bool {
-        self.name == "oracle"
+        ["oracle", "prefetcher"].contains(&self.name)
     }
 }
 

@@ -141,6 +141,7 @@ mod parameters;
 pub mod pattern;
 pub mod reading;
 mod request;
+pub mod schedule;
 pub mod steering;
 mod streams;
 pub mod testing;

@@ -17,6 +17,7 @@ pub mod linux_7_2;
 pub mod none;
 pub mod on_demand;
 pub mod oracle;
+pub mod prefetcher;
 pub mod read_stream;
 pub mod reader;
 pub mod roudier;

@@ -38,10 +38,6 @@ mod item;
 mod iteration;
 mod lookup;
 mod options;
-mod pace;
-mod slots;
-mod sweep;
-mod window;
 mod workers;
 
 pub use item::Item;

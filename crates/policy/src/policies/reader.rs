@@ -76,7 +76,7 @@ impl Readers {
         });
         let Reader { reading, held_units, has_missed, waits_until } = reader;
         let (account, observer) = (&mut self.account, &mut self.observer);
-        let host = &mut Machine { account, held_units, file: access.file, view, requests, observer };
+        let host = &mut Surroundings { account, held_units, file: access.file, view, requests, observer };
         if access.begins {
             if let Some(continues) = reading.note(&rest) {
                 reading.begin(&rest, continues, host);
@@ -113,7 +113,7 @@ impl Readers {
 }
 
 /// The surroundings of a reader on the machine of a view.
-struct Machine<'a> {
+struct Surroundings<'a> {
     account: &'a mut Account,
     held_units: &'a mut Option<u64>,
     file: FileId,
@@ -126,7 +126,7 @@ fn pages_of(range: &Range<u64>) -> Range<Page> {
     range.start / PAGE_BYTES..range.end.div_ceil(PAGE_BYTES)
 }
 
-impl Machine<'_> {
+impl Surroundings<'_> {
     /// Whether no page of a read is absent or in flight.
     fn has_arrived(&self, range: &Range<u64>) -> bool {
         let Range { start, end } = pages_of(range);
@@ -135,7 +135,7 @@ impl Machine<'_> {
     }
 }
 
-impl Host<()> for Machine<'_> {
+impl Host<()> for Surroundings<'_> {
     fn limit_bytes(&self) -> Option<u64> {
         self.held_units.map(|_| self.account.share_bytes(PAGE_BYTES))
     }

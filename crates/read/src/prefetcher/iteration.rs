@@ -1,9 +1,8 @@
 //! The program's side: items are pulled from their source, handed over and yielded.
 
-use crate::prefetcher::pace::Pace;
-use crate::prefetcher::window::Limits;
 use crate::prefetcher::workers::Pool;
 use crate::prefetcher::{Counters, Item, PrefetcherOptions, Window};
+use ahead_policy::schedule::{LARGEST_LOOK_AHEAD, Limits, LookAhead, Pace};
 use ahead_sys::reserve;
 use std::any::Any;
 use std::collections::VecDeque;
@@ -11,12 +10,6 @@ use std::iter::FusedIterator;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Instant;
-
-/// Items that the first call pulls at most from the source. Later calls pull more, if the window has room.
-const FIRST_LOOK_AHEAD: usize = 64;
-
-/// Items that are pulled ahead at most: with their paths, about 1 MB.
-const LARGEST_LOOK_AHEAD: usize = 4096;
 
 /// Yields items, or keys of items, in their order, and reads the files of the next ones into the page cache.
 ///
@@ -36,7 +29,7 @@ pub struct Prefetcher<T> {
     taken: u64,
     /// Items taken before the pool was made.
     taken_before: u64,
-    look_ahead: usize,
+    look_ahead: LookAhead,
     options: PrefetcherOptions,
     pace: Pace,
     began: Instant,
@@ -102,7 +95,7 @@ impl<T> Prefetcher<T> {
             item_of,
             taken: 0,
             taken_before: 0,
-            look_ahead: 1,
+            look_ahead: LookAhead::default(),
             pool: Pool::new(0, options.threads),
             options,
             pace: Pace::default(),
@@ -157,7 +150,7 @@ impl<T> Prefetcher<T> {
     }
 
     fn limits(&mut self) -> Limits {
-        let most = LARGEST_LOOK_AHEAD as u64;
+        let most = LARGEST_LOOK_AHEAD;
         let of_items = |items: usize| Limits { items: (items as u64).clamp(1, most), bytes: u64::MAX };
         match self.options.window {
             Window::Bytes(bytes) => Limits { items: most, bytes },
@@ -171,7 +164,7 @@ impl<T> Prefetcher<T> {
 
     fn hand_over(&mut self) {
         let limits = self.limits();
-        self.look_ahead = self.look_ahead.max(FIRST_LOOK_AHEAD).min(limits.items as usize);
+        self.look_ahead.begin(limits);
         self.pull();
         // The source may have forked.
         if !self.pool.is_of_this_process() {
@@ -180,17 +173,16 @@ impl<T> Prefetcher<T> {
         let (taken, buffer, item_of) = (self.taken, &self.buffer, self.item_of);
         let item_at = |index: u64| buffer.get((index - taken) as usize).and_then(item_of);
         let end = taken + buffer.len() as u64;
-        let wanted = self.pool.hand_over(&self.options.budget, limits, end, item_at) as usize;
-        // A program that stops soon does not pull many items that it never takes.
-        self.look_ahead = wanted.min(2 * self.look_ahead);
+        let wanted = self.pool.hand_over(&self.options.budget, limits, end, item_at);
+        self.look_ahead.end(wanted);
     }
 
     /// Fills the buffer. A panic of the source is kept until the items before it are taken.
     fn pull(&mut self) {
         let Some(source) = &mut self.source else { return };
-        let buffer = &mut self.buffer;
-        let has_room = buffer.try_reserve_exact(self.look_ahead.saturating_sub(buffer.len())).is_ok();
-        let count = if has_room { self.look_ahead } else { buffer.capacity().clamp(1, self.look_ahead) };
+        let (buffer, look_ahead) = (&mut self.buffer, self.look_ahead.items() as usize);
+        let has_room = buffer.try_reserve_exact(look_ahead.saturating_sub(buffer.len())).is_ok();
+        let count = if has_room { look_ahead } else { buffer.capacity().clamp(1, look_ahead) };
         let filled = catch_unwind(AssertUnwindSafe(|| {
             // With little memory the program gets its items one by one.
             while buffer.len() < count && (buffer.is_empty() || !reserve::is_low()) {

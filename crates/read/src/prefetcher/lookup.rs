@@ -11,10 +11,9 @@
 //! is opened, not what is at the path a moment later. Without /proc nothing is read ahead.
 
 use crate::prefetcher::Item;
-use crate::prefetcher::sweep::Place;
-use crate::prefetcher::window::Found;
 use ahead_fetch::{Requests, calls};
 use ahead_model::DeviceNumber;
+use ahead_policy::schedule::{Found, Place};
 use ahead_sys::openat::{self, Handle};
 use ahead_sys::{Error, cache, fiemap, machine, reserve, sparse};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat2};

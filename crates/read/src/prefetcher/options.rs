@@ -1,11 +1,8 @@
 //! Settings and counters of a [`Prefetcher`](crate::prefetcher::Prefetcher).
 
 use ahead_fetch::Budget;
+use ahead_policy::schedule::WINDOW_BYTES;
 use std::time::Duration;
-
-/// Default window, bytes: half of the default budget, so that two prefetchers in a process have their full window. At 150 MB/s it is 0.2 s of
-/// sequential reads.
-const DEFAULT_WINDOW_BYTES: u64 = 32 << 20;
 
 /// How far ahead of the taken item files are read. At least one item is always read ahead. The budget limits every kind of window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +17,7 @@ pub enum Window {
 
 impl Default for Window {
     fn default() -> Window {
-        Window::Bytes(DEFAULT_WINDOW_BYTES)
+        Window::Bytes(WINDOW_BYTES)
     }
 }
 

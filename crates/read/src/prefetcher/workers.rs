@@ -10,9 +10,9 @@
 //! [`ahead_fetch::Workers`]: a job takes work from the schedule until there is none. One that waits for a server that does not answer ends when it is
 //! answered.
 
-use crate::prefetcher::window::{Found, Limits, Outcomes, Reserve, Schedule, Start, Work};
 use crate::prefetcher::{Item, lookup};
 use ahead_fetch::{Budget, Share, Workers};
+use ahead_policy::schedule::{Found, Limits, Outcomes, Schedule, Start, Work};
 use ahead_sys::locks::IgnorePoison;
 use ahead_sys::{fork_count, machine, reserve};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -60,16 +60,6 @@ struct State {
     /// A sweep has made no progress while the program waited: it waits for none any more.
     has_hung: bool,
     is_closed: bool,
-}
-
-impl Reserve for Share {
-    fn take(&mut self, bytes: u64) -> bool {
-        !reserve::is_low() && Share::take(self, bytes)
-    }
-
-    fn give_back(&mut self, bytes: u64) {
-        Share::give_back(self, bytes);
-    }
 }
 
 impl Pool {
@@ -157,17 +147,7 @@ impl Pool {
             let item = item_at(index).filter(|_| !reserve::is_low())?;
             Item::try_new(&item.path, item.range.clone()).ok().map(Arc::new)
         };
-        if schedule.needs_later_paths() {
-            schedule.add_later_paths(path_of);
-        }
-        let has_room = schedule.reserve(end);
-        while has_room && schedule.end() < end {
-            let index = schedule.next_with_path();
-            schedule.push_later(index.min(end));
-            if index < end {
-                schedule.push(path_of(index));
-            }
-        }
+        schedule.hand_over(end, path_of);
         let has_more = schedule.has_more(share);
         let look_ahead = schedule.look_ahead();
         self.hand_over_at.store(schedule.next_hand_over(), Ordering::SeqCst);
@@ -345,9 +325,9 @@ mod tests {
         let mut state = pool.lock();
         let mut share = Budget::new(1 << 20).register();
         state.schedule.set_limits(Limits { items: 10, bytes: 1 << 20 });
-        state.schedule.push(Some(Arc::new("/absent".into())));
+        state.schedule.hand_over(2, |_| Some(Arc::new("/absent".into())));
         assert_eq!(state.schedule.next(&mut share).unwrap().work, Work::LookUp);
-        let place = crate::prefetcher::sweep::Place { device: 1, is_rotating: true, position: 0 };
+        let place = ahead_policy::schedule::Place { device: 1, is_rotating: true, position: 0 };
         state.schedule.looked_up(1, Found::Absent { bytes: 4096, place });
         state.share = Some(share);
         assert_eq!(pool.next_work(&mut state).unwrap().index, 1);

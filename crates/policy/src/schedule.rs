@@ -1,4 +1,4 @@
-//! What to start next. Pure: items, taken items and results go in, work comes out.
+//! Files in a known order: what to start next. Pure: items, taken items and results go in, work comes out.
 //!
 //! ```text
 //!     path given ───────▶ Waiting ─▶ LookingUp ─▶ Sized ─admitted─▶ Ready ─▶ Reading ─▶ Done
@@ -11,13 +11,30 @@
 //!
 //! Items are admitted strictly in their order while they fit into the window: a lookup that takes long holds up the items behind it until it ends, or
 //! until the program takes its item and waits itself. Admission pauses when the window is full and resumes when half of it is
-//! empty: the admitted batch is then started in the order of the disk ([`crate::prefetcher::sweep`]). Only items that are urgent go first, in their own
+//! empty: the admitted batch is then started in the order of the disk ([`self::sweep`]). Only items that are urgent go first, in their own
 //! order; on a rotating disk none is, and while its sweep is under way, items are admitted at once. Lookups have no bytes to hold and go as far ahead as items are handed over.
 //!
 //! After 64 cached items in a row only every second item is looked up, and so on down to every 64th, until one is not cached.
 
-use crate::prefetcher::slots::{Slots, Stage};
-use crate::prefetcher::sweep::{Place, Sweeps};
+mod pace;
+mod slots;
+mod sweep;
+
+pub use pace::Pace;
+pub use sweep::Place;
+
+use slots::{Slots, Stage};
+use sweep::Sweeps;
+
+/// Default window, bytes: half of the default budget, so that two prefetchers in a process have their full window. At 150 MB/s it is 0.2 s of
+/// sequential reads.
+pub const WINDOW_BYTES: u64 = 32 << 20;
+
+/// Items that the first hand-over has at most. Later ones have more, if the window has room.
+const FIRST_LOOK_AHEAD: u64 = 64;
+
+/// Items that are handed over ahead at most: with their paths, about 1 MB.
+pub const LARGEST_LOOK_AHEAD: u64 = 4096;
 
 /// Cached items in a row after which not every item is looked up.
 const CACHED_IN_A_ROW: u32 = 64;
@@ -43,7 +60,7 @@ const LOOK_AHEAD: u64 = 256;
 const LOOKUPS_AHEAD: u64 = 16;
 
 /// Memory of the budget.
-pub(crate) trait Reserve {
+pub trait Reserve {
     /// Reserves bytes. Always grants if nothing is held.
     fn take(&mut self, bytes: u64) -> bool;
     /// Gives bytes back.
@@ -52,54 +69,101 @@ pub(crate) trait Reserve {
 
 /// The result of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub enum Found {
     /// All pages are resident, or the file system has no device.
     Cached,
     /// No readable regular file.
     Unreadable,
     /// Whole pages to be read, bytes; 0: only the metadata was absent.
-    Absent { bytes: u64, place: Place },
+    Absent {
+        /// Their length.
+        bytes: u64,
+        /// Where they lie.
+        place: Place,
+    },
 }
 
 /// Work for a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Work {
+pub enum Work {
     /// Report what is absent: [`Schedule::looked_up`].
     LookUp,
     /// Request this number of bytes from the begin of the item: [`Schedule::requested`].
-    ReadAhead { bytes: u64 },
+    ReadAhead {
+        /// Their number.
+        bytes: u64,
+    },
 }
 
 /// Work that is started.
 #[derive(Debug)]
-pub(crate) struct Start<P> {
+pub struct Start<P> {
+    /// The item.
     pub index: u64,
+    /// What to do.
     pub work: Work,
+    /// Its path.
     pub path: P,
 }
 
 /// How far ahead of the taken item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Limits {
+pub struct Limits {
+    /// Items.
     pub items: u64,
+    /// Bytes of items.
     pub bytes: u64,
 }
 
 /// Outcomes of items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Outcomes {
+pub struct Outcomes {
+    /// Requested completely, or their first part.
     pub requested: u64,
+    /// Bytes of requests.
     pub requested_bytes: u64,
+    /// Cached completely.
     pub cached: u64,
+    /// Without a readable regular file.
     pub unreadable: u64,
+    /// Taken while they were looked up or requested.
     pub late: u64,
+    /// Taken before.
     pub not_started: u64,
+    /// Not looked up, because those around them were cached.
     pub unchecked: u64,
+}
+
+/// How many items the source of the program is asked for.
+#[derive(Debug)]
+pub struct LookAhead(u64);
+
+impl Default for LookAhead {
+    fn default() -> LookAhead {
+        LookAhead(1)
+    }
+}
+
+impl LookAhead {
+    /// Items beyond the taken ones, now.
+    pub fn items(&self) -> u64 {
+        self.0
+    }
+
+    /// Items are to be handed over.
+    pub fn begin(&mut self, limits: Limits) {
+        self.0 = self.0.max(FIRST_LOOK_AHEAD).min(limits.items);
+    }
+
+    /// The number that was worth it ([`Schedule::look_ahead`]). A program that stops soon does not pull many items that it never takes.
+    pub fn end(&mut self, wanted: u64) {
+        self.0 = wanted.min(2 * self.0);
+    }
 }
 
 /// The items from the taken one on, and what to start for them.
 #[derive(Debug)]
-pub(crate) struct Schedule<P> {
+pub struct Schedule<P> {
     slots: Slots<P>,
     /// Items with smaller indices were taken. The last of them is in use; those before it are consumed.
     taken: u64,
@@ -127,7 +191,7 @@ pub(crate) struct Schedule<P> {
 
 impl<P: Clone> Schedule<P> {
     /// A schedule of items from index `taken` on.
-    pub(crate) fn new(taken: u64, page_bytes: u64) -> Schedule<P> {
+    pub fn new(taken: u64, page_bytes: u64) -> Schedule<P> {
         Schedule {
             slots: Slots::new(taken),
             taken,
@@ -148,16 +212,17 @@ impl<P: Clone> Schedule<P> {
     }
 
     /// Sets the window. What is admitted stays admitted.
-    pub(crate) fn set_limits(&mut self, limits: Limits) {
+    pub fn set_limits(&mut self, limits: Limits) {
         self.limits = Limits { items: limits.items.max(1), bytes: limits.bytes.max(self.page_bytes) };
     }
 
-    pub(crate) fn outcomes(&self) -> Outcomes {
+    /// The outcomes so far.
+    pub fn outcomes(&self) -> Outcomes {
         self.outcomes
     }
 
     /// The index of the next item to hand over.
-    pub(crate) fn end(&self) -> u64 {
+    fn end(&self) -> u64 {
         self.slots.end()
     }
 
@@ -167,12 +232,12 @@ impl<P: Clone> Schedule<P> {
     }
 
     /// Items beyond the taken ones that are worth handing over.
-    pub(crate) fn look_ahead(&self) -> u64 {
+    pub fn look_ahead(&self) -> u64 {
         if self.stride > 1 { LOOKUPS_AHEAD * self.stride } else { self.items_ahead() + LOOK_AHEAD }
     }
 
     /// The index of the next item to hand over with its path.
-    pub(crate) fn next_with_path(&self) -> u64 {
+    fn next_with_path(&self) -> u64 {
         self.end().next_multiple_of(self.stride)
     }
 
@@ -181,12 +246,12 @@ impl<P: Clone> Schedule<P> {
     }
 
     /// Whether paths that were left for later are needed now.
-    pub(crate) fn needs_later_paths(&self) -> bool {
+    fn needs_later_paths(&self) -> bool {
         self.later > 0 && self.stride == 1
     }
 
     /// The count of taken items at which the next items are to be handed over.
-    pub(crate) fn next_hand_over(&self) -> u64 {
+    pub fn next_hand_over(&self) -> u64 {
         if self.needs_later_paths() {
             return 0;
         }
@@ -199,25 +264,40 @@ impl<P: Clone> Schedule<P> {
         self.taken + ((self.end() - self.taken) / 4).clamp(1, most).min(held_up)
     }
 
+    /// Hands the items before index `end` over that were not. `path_of`: `None`: the item has no file.
+    pub fn hand_over(&mut self, end: u64, path_of: impl Fn(u64) -> Option<P>) {
+        if self.needs_later_paths() {
+            self.add_later_paths(&path_of);
+        }
+        let has_room = self.reserve(end);
+        while has_room && self.end() < end {
+            let index = self.next_with_path();
+            self.push_later(index.min(end));
+            if index < end {
+                self.push(path_of(index));
+            }
+        }
+    }
+
     /// Makes room for the items before index `end`, and no more. `false`: there is no memory.
-    pub(crate) fn reserve(&mut self, end: u64) -> bool {
+    fn reserve(&mut self, end: u64) -> bool {
         self.slots.reserve(end.saturating_sub(self.end()).div_ceil(self.stride))
     }
 
     /// Adds the next item; `None`: it has no file.
-    pub(crate) fn push(&mut self, path: Option<P>) {
+    pub fn push(&mut self, path: Option<P>) {
         self.outcomes.unreadable += u64::from(path.is_none());
         self.slots.push(path);
     }
 
     /// Leaves the paths of the items before index `end` for later.
-    pub(crate) fn push_later(&mut self, end: u64) {
+    fn push_later(&mut self, end: u64) {
         self.later += end.saturating_sub(self.end());
         self.slots.skip_to(end);
     }
 
     /// Adds the paths of items that were handed over without, if there is memory. `None`: there is no file.
-    pub(crate) fn add_later_paths(&mut self, path_of: impl Fn(u64) -> Option<P>) {
+    fn add_later_paths(&mut self, path_of: impl Fn(u64) -> Option<P>) {
         if self.slots.fill(self.taken, path_of) {
             self.later = 0;
             (self.next_lookup, self.frontier) = (self.taken, self.taken);
@@ -225,7 +305,7 @@ impl<P: Clone> Schedule<P> {
     }
 
     /// The program has taken this number of items in total. Those before the last taken one are consumed.
-    pub(crate) fn take(&mut self, taken: u64, reserve: &mut impl Reserve) {
+    pub fn take(&mut self, taken: u64, reserve: &mut impl Reserve) {
         if taken <= self.taken {
             return;
         }
@@ -268,7 +348,7 @@ impl<P: Clone> Schedule<P> {
     }
 
     /// The next work. The caller reports its result.
-    pub(crate) fn next(&mut self, reserve: &mut impl Reserve) -> Option<Start<P>> {
+    pub fn next(&mut self, reserve: &mut impl Reserve) -> Option<Start<P>> {
         self.admit(reserve);
         let urgent = self.taken + (self.items_ahead() / 4).max(1);
         let lookup = self.next_waiting();
@@ -285,25 +365,25 @@ impl<P: Clone> Schedule<P> {
     }
 
     /// Whether [`Self::next`] may have work.
-    pub(crate) fn has_more(&mut self, reserve: &mut impl Reserve) -> bool {
+    pub fn has_more(&mut self, reserve: &mut impl Reserve) -> bool {
         self.admit(reserve);
         self.ready.next().is_some() || self.next_waiting().is_some()
     }
 
     /// Whether an item waits for its turn on a rotating disk, or is being read there.
-    pub(crate) fn has_sweep(&self) -> bool {
+    pub fn has_sweep(&self) -> bool {
         self.ready.is_rotating()
     }
 
     /// Whether this item does.
-    pub(crate) fn is_in_sweep(&mut self, index: u64) -> bool {
+    pub fn is_in_sweep(&mut self, index: u64) -> bool {
         self.slots
             .get_mut(index)
             .is_some_and(|slot| slot.place.is_rotating && matches!(slot.stage, Stage::Ready | Stage::Reading))
     }
 
     /// The result of a lookup.
-    pub(crate) fn looked_up(&mut self, index: u64, found: Found) {
+    pub fn looked_up(&mut self, index: u64, found: Found) {
         match found {
             Found::Absent { .. } => self.check_all(),
             Found::Cached | Found::Unreadable => self.check_fewer(),
@@ -322,7 +402,7 @@ impl<P: Clone> Schedule<P> {
     }
 
     /// This number of bytes of an item were requested; `None`: the file cannot be read.
-    pub(crate) fn requested(&mut self, index: u64, bytes: Option<u64>) {
+    pub fn requested(&mut self, index: u64, bytes: Option<u64>) {
         self.outcomes.requested_bytes += bytes.unwrap_or(0);
         self.ready.end(index);
         let Some(slot) = self.slots.get_mut(index).filter(|slot| slot.stage == Stage::Reading) else { return };

@@ -13,7 +13,7 @@ const FIRST_ITEMS: usize = 16;
 
 /// The smoothed rate of consumption.
 #[derive(Debug, Default)]
-pub(crate) struct Pace {
+pub struct Pace {
     items_per_second: Option<f64>,
     /// Count of taken items and time at the begin of the interval.
     last: Option<(u64, Duration)>,
@@ -21,7 +21,7 @@ pub(crate) struct Pace {
 
 impl Pace {
     /// Notes that `taken` items were taken until `now`.
-    pub(crate) fn note(&mut self, taken: u64, now: Duration) {
+    pub fn note(&mut self, taken: u64, now: Duration) {
         let Some((before, since)) = self.last else {
             self.last = Some((taken, now));
             return;
@@ -36,7 +36,7 @@ impl Pace {
     }
 
     /// Items that the program consumes within `horizon`, at least one.
-    pub(crate) fn items_within(&self, horizon: Duration) -> usize {
+    pub fn items_within(&self, horizon: Duration) -> usize {
         match self.items_per_second {
             Some(rate) => (rate * horizon.as_secs_f64()).round().max(1.0) as usize,
             None => FIRST_ITEMS,

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The position of an item's data, for sorting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub struct Place {
     /// Key of the device.
     pub device: u64,
     /// An access costs more the farther the head moves.
@@ -37,7 +37,7 @@ impl Sweep {
 
 /// The ready items of all devices.
 #[derive(Debug, Default)]
-pub(crate) struct Sweeps {
+pub struct Sweeps {
     devices: BTreeMap<u64, Sweep>,
     /// Ready items that may go first.
     may_be_urgent: BTreeSet<u64>,

@@ -1,11 +1,11 @@
 //! The items from the taken one on: those without a path take no room.
 
-use crate::prefetcher::sweep::Place;
+use super::sweep::Place;
 use std::collections::VecDeque;
 
 /// What is known of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub enum Stage {
     Waiting,
     LookingUp,
     Sized,
@@ -16,7 +16,7 @@ pub(crate) enum Stage {
 
 /// An item with its path.
 #[derive(Debug)]
-pub(crate) struct Slot<P> {
+pub struct Slot<P> {
     pub index: u64,
     pub path: Option<P>,
     pub stage: Stage,
@@ -35,7 +35,7 @@ impl<P> Slot<P> {
 
 /// Items in the order of their indices.
 #[derive(Debug)]
-pub(crate) struct Slots<P> {
+pub struct Slots<P> {
     slots: VecDeque<Slot<P>>,
     end: u64,
 }
