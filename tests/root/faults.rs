@@ -236,7 +236,7 @@ impl Drop for UsedUp<'_> {
 }
 
 /// A user that begins before there is no more, and one that begins then. Without threads or memory it may read ahead less; without descriptors it
-/// may be refused. The program reads its bytes in each case.
+/// is refused, unless the other one has closed a file meanwhile. The program reads its bytes in each case.
 #[test]
 fn without_threads_descriptors_or_memory_the_program_reads_its_bytes() {
     let Some(target) = Target::alone("faults-scarce") else { return };
@@ -251,8 +251,6 @@ fn without_threads_descriptors_or_memory_the_program_reads_its_bytes() {
             let before = user.begin(&file.path).unwrap();
             let used_up = scarce.use_up(&group);
             let then = user.begin(&file.path);
-            let is_refused = scarce == Scarce::Descriptors;
-            assert!(!is_refused || then.is_err() || user == User::Prefetcher, "no file can be opened");
             let mut page = [0; PAGE as usize];
             for number in 0..FILE_BYTES / PAGE {
                 opened.read_exact_at(&mut page, number * PAGE).unwrap();
