@@ -182,14 +182,14 @@ impl Steerer {
         verdict
     }
 
-    /// The rules exclude an open file. Only the first one of a process is logged.
+    /// The rules exclude an open file. Only the first one of a process is logged for each reason.
     fn exclude(&mut self, world: &mut impl World, target: &Target, why: String) {
         self.counts.refusal(reason::RULES);
         self.set_quiet(world, target.open, true);
         if let Some(file) = self.files.get_mut(&target.open) {
             file.left_alone = Some(reason::RULES);
         }
-        if self.processes.is_first_exclusion(target.pid) {
+        if self.processes.is_first_exclusion(target.pid, &why) {
             self.log_left_alone(world, target.open, why);
         }
     }

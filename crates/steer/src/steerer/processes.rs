@@ -16,6 +16,9 @@ const VALID_NS: u64 = Duration::from_secs(1).as_nanos() as u64;
 /// A process without decisions is dropped after this time.
 const IDLE_NS: u64 = Duration::from_secs(60).as_nanos() as u64;
 
+/// Reasons for which files of a process are excluded, as far as they are kept: rules have no limit, and a process has few kinds of files.
+const MOST_EXCLUSIONS: usize = 8;
+
 /// A process.
 #[derive(Debug)]
 struct Known {
@@ -24,7 +27,8 @@ struct Known {
     is_left_alone: bool,
     /// The rules depend on the path or the mount of a file.
     needs_places: bool,
-    has_excluded_file: bool,
+    /// Why the rules exclude files of it.
+    exclusions: Vec<String>,
     looked_up_ns: u64,
     seen_ns: u64,
 }
@@ -58,9 +62,15 @@ impl Processes {
         }
     }
 
-    /// Whether this is the first file of the process that the rules exclude.
-    pub(super) fn is_first_exclusion(&mut self, pid: u32) -> bool {
-        self.known.get_mut(&pid).is_none_or(|known| !std::mem::replace(&mut known.has_excluded_file, true))
+    /// Whether this is the first file of the process that the rules exclude for this reason.
+    pub(super) fn is_first_exclusion(&mut self, pid: u32, why: &str) -> bool {
+        let Some(known) = self.known.get_mut(&pid) else { return true };
+        let is_first =
+            known.exclusions.len() < MOST_EXCLUSIONS && known.exclusions.iter().all(|earlier| earlier != why);
+        if is_first {
+            known.exclusions.push(why.to_owned());
+        }
+        is_first
     }
 
     pub(super) fn drop_idle(&mut self, now_ns: u64) {
@@ -118,7 +128,7 @@ impl Steerer {
             cgroups,
             is_left_alone: refusal.is_some(),
             needs_places,
-            has_excluded_file: false,
+            exclusions: Vec::new(),
             looked_up_ns: decision.at_ns,
             seen_ns: decision.at_ns,
         };

@@ -45,6 +45,18 @@ fn excluded_paths_are_logged_once_for_a_process() {
     assert!(steerer.files.values().all(|file| file.left_alone == Some(reason::RULES)));
 }
 
+/// Regression: a cold library of the program was the only excluded file in the log, and the rule that excludes its data was not named.
+#[test]
+fn each_rule_that_excludes_files_of_a_process_is_logged_once() {
+    let (mut steerer, mut fake) = steerer("[[include]]\npath = '/home/**'\n[[exclude]]\npath = '/srv/**'\n");
+    for (open, path) in [(0, "/lib/library.so"), (1, "/srv/data"), (2, "/lib/other.so"), (3, "/srv/more")] {
+        fake.path = Some(PathBuf::from(path));
+        steerer.decide(&mut fake, &of(|target| target.open += open, event(900 + open)));
+    }
+    let reasons: Vec<_> = steerer.take_log().into_iter().map(|entry| entry.reason).collect();
+    assert_eq!(reasons, ["no [[include]] rule matches", "excluded by the rule on line 3"]);
+}
+
 /// Regression: a name that is not UTF-8 was compared as text with U+FFFD in it, and a deleted file with ` (deleted)` behind its name.
 #[test]
 fn rules_hold_for_names_that_are_not_text_and_for_deleted_files() {
