@@ -20,13 +20,5 @@ fn main() -> ExitCode {
     ahead_cli::exit::status(command.run())
 }
 
-/// Power of numbers. The progress display calls it; from the C library's libm, it would cost a cold start seven reads.
-// SAFETY: this is the C function of that name, with its types and its meaning.
-#[expect(
-    unsafe_code,
-    reason = "only the program may replace a function of the C library, not a crate that others link"
-)]
-#[unsafe(no_mangle)]
-extern "C" fn pow(base: f64, exponent: f64) -> f64 {
-    libm::pow(base, exponent)
-}
+// The progress display calls it.
+ahead_sys::own_pow!(libm::pow);

@@ -43,6 +43,7 @@ pub mod mounting;
 pub mod mounts;
 pub mod openat;
 pub mod other_process;
+mod own_pow;
 pub mod pagemap;
 pub mod polling;
 pub mod pressure;
