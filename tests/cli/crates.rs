@@ -213,6 +213,7 @@ fn only_the_fetch_crate_asks_the_kernel_for_pages() {
         "cache::readahead_call(",
         "advice::will_need(",
         "process.will_need(",
+        "large_folio::read_block(",
         "libc::readahead",
         "Advice::WillNeed",
         "FADV_WILLNEED",

@@ -3,6 +3,7 @@
 //! ```text
 //!     users      reader, direct reader, prefetcher, advice for a mapping, prefetch of a profile
 //!     devices    one hangs, fails, is slow, vanishes         the user's work on it has begun; it does its work on another device
+//!                others go first on one                      no request reaches it until they are done
 //!     process    no thread, no descriptor, no memory         the program reads its bytes; when there are some again, the user does its work
 //! ```
 //!
@@ -11,7 +12,10 @@
 use super::library::target::{ColdFile, EIO, KIB, MIB, PAGE, Target, Way, content, in_child};
 use super::library::use_up_descriptors;
 use ahead::{Behaviour, Budget, Prefetcher, PrefetcherOptions, Replay, advise_raw};
+use ahead_fetch::{BeforeRequest, set_before_request};
+use ahead_model::DeviceNumber;
 use ahead_sys::cache;
+use ahead_sys::locks::IgnorePoison;
 use ahead_sys::mapping::Mapping;
 use ahead_tests::rig::cold::cold_file;
 use ahead_tests::rig::group::Group;
@@ -20,7 +24,8 @@ use ahead_tests::rig::silent_files::{Releasing, SilentFiles};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::any::Any;
 use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::{Arc, Condvar, Mutex};
 
 const FILE_BYTES: u64 = 4 * MIB;
 
@@ -187,6 +192,74 @@ fn device_that_vanishes_holds_up_no_other_one_and_no_end() {
         end(&format!("{user:?}"), begun);
     }
     USERS.iter().for_each(|user| user.reads_ahead(&good));
+}
+
+/// On one device others go first, while a number is there.
+#[derive(Clone, Debug, Default)]
+struct Others(Arc<(Mutex<OthersState>, Condvar)>);
+
+#[derive(Debug, Default)]
+struct OthersState {
+    device: Option<DeviceNumber>,
+    /// Requests to it that have asked.
+    asked: u64,
+}
+
+impl Others {
+    fn state(&self) -> std::sync::MutexGuard<'_, OthersState> {
+        self.0.0.lock().ignore_poison()
+    }
+
+    fn go_first_on(&self, device: Option<DeviceNumber>) {
+        *self.state() = OthersState { device, asked: 0 };
+        self.0.1.notify_all();
+    }
+
+    fn asked(&self) -> u64 {
+        self.state().asked
+    }
+}
+
+impl BeforeRequest for Others {
+    fn wait(&self, device: DeviceNumber) {
+        let mut state = self.state();
+        state.asked += u64::from(state.device == Some(device));
+        drop(self.0.1.wait_while(state, |state| state.device == Some(device)));
+    }
+
+    fn is_paused(&self, device: DeviceNumber) -> bool {
+        let mut state = self.state();
+        let is_paused = state.device == Some(device);
+        state.asked += u64::from(is_paused);
+        is_paused
+    }
+}
+
+#[test]
+fn device_on_which_others_go_first_gets_no_request_and_delays_no_other_one() {
+    let Some(target) = Target::alone("faults-others") else { return };
+    let file = target.cold_file("file", FILE_BYTES);
+    let Some((good, _kept)) = file_beside(&content(FILE_BYTES)) else { return };
+    let device = DeviceNumber::from_stat(fs::metadata(&file.path).unwrap().dev());
+    for user in USERS {
+        file.make_cold();
+        in_child(&format!("{user:?}"), || {
+            let others = Others::default();
+            assert!(set_before_request(others.clone()));
+            others.go_first_on(Some(device));
+            let begun = user.begin(&file.path).unwrap();
+            wait_until("a request asks", || others.asked() > 0);
+            user.reads_ahead(&good);
+            let opened = File::open(&file.path).unwrap();
+            let resident = cache::resident_bytes(&opened, 0, file.len()).unwrap();
+            // A reader's own missing pages are not asked about.
+            let own = if user == User::Reader { MIB } else { 0 };
+            assert!(resident <= own, "{user:?}: {resident} bytes");
+            end(&format!("{user:?}"), begun);
+            others.go_first_on(None);
+            user.reads_ahead(&file);
+        });
+    }
 }
 
 /// What a process runs out of.

@@ -46,15 +46,6 @@ pub enum Stop {
     NotAnswering,
 }
 
-/// Is asked before each request: others go first while it waits.
-pub trait BeforeRequest: std::fmt::Debug + Send + Sync {
-    /// Returns at once, after a pause, or with the reason to stop.
-    fn check(&self) -> Result<(), Stop>;
-
-    /// Whether threads that ask are held, so that they do not count as blocked.
-    fn is_paused(&self) -> bool;
-}
-
 /// The state shared by the workers and the thread that stops them.
 #[derive(Debug)]
 pub struct Brake {
@@ -250,10 +241,9 @@ impl Brake {
         *last = Look { at: now, stalled, was_short: is_short };
         lasts
     }
-}
 
-impl BeforeRequest for Brake {
-    fn check(&self) -> Result<(), Stop> {
+    /// For workers before each request: returns at once, after a pause, or with the reason to stop.
+    pub fn check(&self) -> Result<(), Stop> {
         let now = Instant::now();
         self.see(now);
         if self.deadline.is_some_and(|deadline| now >= deadline) {
@@ -269,7 +259,8 @@ impl BeforeRequest for Brake {
         state.stopped.map_or(Ok(()), |(reason, _)| Err(reason))
     }
 
-    fn is_paused(&self) -> bool {
+    /// Whether workers that check are held, so that they do not count as blocked.
+    pub fn is_paused(&self) -> bool {
         self.held.load(Ordering::Acquire) && self.lock().paused
     }
 }

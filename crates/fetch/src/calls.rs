@@ -1,10 +1,12 @@
 //! The calls that ask the kernel for pages, in pieces that it does not cut.
 //!
-//! A call returns when its reads are submitted, and blocks while the queue of the device is full. Resident pages are skipped.
+//! A call returns when its reads are submitted, and blocks while the queue of the device is full. Resident pages are skipped. Each call waits first
+//! while others go before it ([`crate::BeforeRequest`]).
 
+use crate::before_request;
 use ahead_model::DeviceNumber;
 use ahead_sys::other_process::OtherProcess;
-use ahead_sys::{Result, advice, cache};
+use ahead_sys::{Result, advice, cache, large_folio};
 use std::ops::Range;
 use std::os::fd::AsFd;
 
@@ -22,19 +24,34 @@ pub fn pieces(range: &Range<u64>, longest: u64) -> impl DoubleEndedIterator<Item
     })
 }
 
-/// Requests a range of a file or block device, bytes, in one call: at most [`cap_bytes`] of it.
-pub fn read_ahead(file: impl AsFd, range: &Range<u64>) -> Result<()> {
+/// Requests a range of a file on this device, or of the device, bytes, in one call: at most [`cap_bytes`] of it.
+pub fn read_ahead(device: DeviceNumber, file: impl AsFd, range: &Range<u64>) -> Result<()> {
+    before_request::wait(device);
+    read_now(file, range)
+}
+
+/// As [`read_ahead`], for pages that a reader waits for: no other one goes first.
+pub(crate) fn read_now(file: impl AsFd, range: &Range<u64>) -> Result<()> {
     cache::read_ahead(file, range.start, range.end - range.start)
 }
 
-/// Requests the pages of a range of memory that maps a file, in one call: at most [`cap_bytes`] of it.
+/// Reads a block as one large folio, and waits for it.
+///
+/// Returns and errors: those of [`large_folio::read_block`].
+pub fn read_block(device: DeviceNumber, file: impl AsFd, block: &Range<u64>) -> Result<bool> {
+    before_request::wait(device);
+    large_folio::read_block(file, block.start, block.end - block.start)
+}
+
+/// Requests the pages of a range of memory that maps a file on this device, in one call: at most [`cap_bytes`] of it.
 ///
 /// Errors: a part of the range is not mapped (`ENOMEM`) or maps no file (`EBADF`).
-pub fn read_ahead_mapped(addresses: &Range<usize>) -> Result<()> {
+pub fn read_ahead_mapped(device: DeviceNumber, addresses: &Range<usize>) -> Result<()> {
+    before_request::wait(device);
     advice::will_need(addresses)
 }
 
-/// As [`read_ahead_mapped`], of the memory of another process.
+/// As [`read_ahead_mapped`], of the memory of another process, by a helper process: the one that sends it asks before.
 ///
 /// Errors: those of [`OtherProcess::will_need`].
 pub fn read_ahead_mapped_by(process: &OtherProcess, addresses: &Range<u64>) -> Result<()> {

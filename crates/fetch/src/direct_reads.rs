@@ -1,5 +1,6 @@
 //! Direct reads in flight: in an io_uring of the reader, or in the threads of the process where io_uring is refused.
 
+use crate::before_request;
 use crate::lanes::RUNNING;
 use crate::workers::Workers;
 use ahead_model::DeviceNumber;
@@ -51,6 +52,11 @@ impl DirectReads {
         }
     }
 
+    /// The same for a read that the reader does not wait for: others go before it.
+    pub fn has_room_ahead(&self) -> bool {
+        self.has_room() && !before_request::is_paused(self.device)
+    }
+
     /// Starts a read. Returns the buffer if there is no room.
     pub fn start(
         &mut self,
@@ -100,11 +106,8 @@ impl DirectReads {
             Executor::Ring(ring) => done = ring.completions(),
             Executor::Threads(reads) => done = reads.completed(waits && self.lost.is_empty()),
         }
-        let lost = |token| Completion {
-            token,
-            result: Err(io::ErrorKind::Other.into()),
-            buffer: Some(AlignedBuffer::empty()),
-        };
+        let lost =
+            |token| Completion { token, result: Err(io::ErrorKind::Other.into()), buffer: AlignedBuffer::empty() };
         done.extend(self.lost.drain(..).map(lost));
         done
     }
@@ -175,7 +178,7 @@ impl ThreadReads {
             let bytes = &mut buffer.bytes()[..length];
             let result = cache::read_waiting(&file, bytes, offset);
             // An error: the reader is gone.
-            let _ = sender.send(Completion { token, result, buffer: Some(buffer) });
+            let _ = sender.send(Completion { token, result, buffer });
         };
         Workers::global().run_or_perform(self.device, RUNNING, Box::new(read));
     }

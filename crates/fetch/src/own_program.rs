@@ -26,9 +26,10 @@ pub fn read_first() {
 
 fn read(ranges: impl FnOnce(&File) -> Option<Vec<Range<u64>>>) -> Option<()> {
     let program = File::open("/proc/self/exe").ok()?;
-    let longest = calls::cap_bytes(DeviceNumber::from_stat(program.metadata().ok()?.dev()));
+    let device = DeviceNumber::from_stat(program.metadata().ok()?.dev());
+    let longest = calls::cap_bytes(device);
     for piece in ranges(&program)?.iter().flat_map(|range| calls::pieces(range, longest)) {
-        calls::read_ahead(&program, &piece).ok()?;
+        calls::read_ahead(device, &program, &piece).ok()?;
     }
     Some(())
 }

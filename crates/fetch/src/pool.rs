@@ -13,29 +13,15 @@
 //! If the system refuses a thread (`ulimit -u`, a control group), there is one worker less. If there is no thread at all, the
 //! calling thread does the work. A caller may limit the threads of the process; at a limit of two the calling thread does all the work.
 
-/// For tests.
-#[cfg(test)]
-#[derive(Debug)]
-struct NoPause;
-
-#[cfg(test)]
-impl BeforeRequest for NoPause {
-    fn check(&self) -> Result<(), Stop> {
-        Ok(())
-    }
-
-    fn is_paused(&self) -> bool {
-        false
-    }
-}
-
 #[cfg(all(test, feature = "shuttle"))]
 mod schedules;
 #[cfg(all(test, not(feature = "shuttle")))]
 mod tests;
 
-use crate::brake::{BeforeRequest, LOOK_INTERVAL, Stop};
+use crate::before_request;
+use crate::brake::{Brake, LOOK_INTERVAL, Stop};
 use crate::workers::{Job, Start, Workers};
+use ahead_model::DeviceNumber;
 use ahead_sys::tasks;
 use std::io;
 use std::sync::Arc;
@@ -82,7 +68,7 @@ pub struct WorkerPool {
     devices: Vec<Device>,
     began: Instant,
     workers: Arc<Workers<Job, usize>>,
-    before: Arc<dyn BeforeRequest>,
+    brake: Arc<Brake>,
     /// Maximum number of workers.
     most: usize,
     /// Maximum number of workers of a device.
@@ -92,6 +78,8 @@ pub struct WorkerPool {
 
 #[derive(Debug)]
 struct Device {
+    /// `None`: unknown.
+    number: Option<DeviceNumber>,
     /// When one of its threads last made progress, microseconds since the pool began.
     seen_us: AtomicU64,
     given_up: AtomicBool,
@@ -121,38 +109,38 @@ impl Drop for AtWork<'_> {
 }
 
 impl WorkerPool {
-    /// A pool for this number of devices. The program waits for all of them, since `began`. `most_of_device`: threads that one device gets;
-    /// `threads`: the maximum for the process. `before`: is asked before each request.
+    /// A pool for devices with these numbers, as far as known. The program waits for all of them, since `began`. `most_of_device`: threads that one
+    /// device gets; `threads`: the maximum for the process.
     pub fn new(
-        devices: usize,
+        devices: impl IntoIterator<Item = Option<DeviceNumber>>,
         began: Instant,
         most_of_device: usize,
         threads: Option<usize>,
-        before: Arc<dyn BeforeRequest>,
+        brake: Arc<Brake>,
     ) -> WorkerPool {
         let workers = threads.map_or(MOST_THREADS, |threads| threads.saturating_sub(OTHER_THREADS).min(MOST_THREADS));
         let start = if workers == 0 { refuse } else { start };
-        let pool = WorkerPool::with_start(devices, began, most_of_device, workers, before, start);
-        if devices > FEW {
+        let pool = WorkerPool::with_start(devices, began, most_of_device, workers, brake, start);
+        if pool.devices.len() > FEW {
             pool.look_at_limits();
         }
         pool
     }
 
     fn with_start(
-        devices: usize,
+        devices: impl IntoIterator<Item = Option<DeviceNumber>>,
         began: Instant,
         most_of_device: usize,
         workers: usize,
-        before: Arc<dyn BeforeRequest>,
+        brake: Arc<Brake>,
         start: Start,
     ) -> WorkerPool {
         // At least one: the calling thread, if it does the work.
         let most = workers.max(1);
-        let device = || Device { seen_us: AtomicU64::new(0), given_up: false.into(), holds: true.into() };
-        let devices = (0..devices).map(|_| device()).collect();
+        let device = |number| Device { number, seen_us: 0.into(), given_up: false.into(), holds: true.into() };
+        let devices = devices.into_iter().map(device).collect();
         let workers = Workers::with_start("ahead-worker", most.min(FEW), start, |job: Job| job());
-        WorkerPool { devices, began, workers, before, most, most_of_device, has_panicked: false.into() }
+        WorkerPool { devices, began, workers, brake, most, most_of_device, has_panicked: false.into() }
     }
 
     /// Reads the system's limits of threads.
@@ -181,7 +169,7 @@ impl WorkerPool {
         if self.is_given_up(device) {
             return Err(Stop::NotAnswering);
         }
-        self.before.check()
+        self.brake.check()
     }
 
     /// Whether the device was given up.
@@ -288,9 +276,17 @@ impl WorkerPool {
     pub fn look(&self) -> Vec<usize> {
         let is_still = |device: &usize| self.still(*device) >= LONGEST_STILL && !self.is_given_up(*device);
         let mut still = self.at_work();
-        if self.before.is_paused() {
-            // Paused threads must not count as blocked.
-            still.iter().for_each(|device| self.see(*device));
+        for device in &still {
+            let lets_others_go = self.devices[*device].number.is_some_and(before_request::is_paused);
+            if lets_others_go {
+                // The program must not wait for them, too.
+                self.release(*device);
+            }
+            if lets_others_go || self.brake.is_paused() {
+                // Paused threads must not count as blocked.
+                self.see(*device);
+                self.brake.see(Instant::now());
+            }
         }
         still.retain(is_still);
         still.iter().for_each(|device| self.release(*device));
@@ -312,4 +308,16 @@ impl WorkerPool {
         self.devices[device].given_up.store(true, Ordering::Release);
         self.workers.wake();
     }
+}
+
+/// For tests: devices without numbers.
+#[cfg(test)]
+fn unknown(devices: usize) -> impl Iterator<Item = Option<DeviceNumber>> {
+    std::iter::repeat_n(None, devices)
+}
+
+/// For tests: nothing stops or pauses.
+#[cfg(test)]
+fn brake() -> Arc<Brake> {
+    Arc::new(Brake::new(crate::Limit::default(), None, Instant::now()))
 }

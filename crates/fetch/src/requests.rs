@@ -1,76 +1,45 @@
 //! Requests of read-ahead into the page cache, which never block the caller.
 //!
 //! ```text
-//!     readers ── will_need ──▶ queue of each device ──▶ one thread with an io_uring ──▶ threads of the kernel ──▶ FADV_WILLNEED
-//!                full: false          (bounded)    ╰──▶ at most eight threads of this process, where io_uring is forbidden
+//!     readers ── will_need ──▶ lane of the device ──▶ workers ──▶ FADV_WILLNEED
+//!                full: false        (bounded)          two for each device
 //! ```
 //!
 //! FADV_WILLNEED waits while the queue of the device is full, and reads the file's metadata. So it is called by another thread, and a device that
-//! hangs holds only its own places. A process that never reads ahead has no thread, ring or descriptor for it.
+//! hangs holds only its own places. A process that never reads ahead has no thread for it.
 
+use crate::before_request;
 use crate::calls::{self, pieces};
-use crate::lanes::{Lanes, RUNNING, RUNNING_ROTATING};
+use crate::lanes::{RUNNING, RUNNING_ROTATING};
 use crate::turns::{Turn, Turns};
 use crate::workers::{Job, Workers};
 use ahead_model::DeviceNumber;
-use ahead_sys::background;
-use ahead_sys::block;
-use ahead_sys::direct::AlignedBuffer;
 use ahead_sys::fork_count::PerProcess;
 use ahead_sys::locks::IgnorePoison;
-use ahead_sys::ring::Ring;
-use rustix::event::{EventfdFlags, eventfd};
+use ahead_sys::{Result, block};
 use std::fs::File;
-use std::io::Write;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard};
-
-/// Requests in the ring, with the one that wakes its thread. The kernel executes at most four for each processor at the same time.
-const RING_DEPTH: u32 = 32;
-
-/// Token of the read from the eventfd that wakes the thread. Other tokens are keys of device numbers, which are smaller.
-const WAKE: u64 = u64::MAX - 1;
+use std::sync::{Arc, Mutex};
 
 /// Devices whose properties are remembered: more file systems are rarely read at the same time.
 const DEVICES: usize = 64;
 
-/// A request, at most as long as the device's cap.
-struct Request {
-    file: Arc<File>,
-    range: Range<u64>,
-}
-
-/// Calls the kernel. Errors are ignored: the reader that waits for the pages reads them itself, and gets the error.
-fn read_ahead(file: &File, range: &Range<u64>) {
-    if let Err(error) = calls::read_ahead(file, range) {
+/// Errors of a call are ignored: the reader that waits for the pages reads them itself, and gets the error.
+fn note(called: Result<()>) {
+    if let Err(error) = called {
         tracing::debug!("{error}");
     }
 }
 
-/// How requests are executed.
-enum Backend {
-    NotStarted,
-    Ring(Arc<RingQueue>),
-    /// No io_uring: the workers.
-    Threads,
-}
-
-/// The requests for the thread with the ring.
-struct RingQueue {
-    lanes: Mutex<Lanes<Request>>,
-    /// Wakes the thread.
-    wake: Arc<File>,
-}
-
 /// The requests of this process.
+#[derive(Debug)]
 pub struct Requests {
-    backend: Mutex<Backend>,
     workers: Arc<Workers<Job>>,
     devices: Mutex<Vec<Device>>,
 }
 
 /// What is known of a device.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Device {
     number: DeviceNumber,
     cap_bytes: u64,
@@ -94,40 +63,30 @@ impl Requests {
     /// The requests of this process, made again in a child of fork(2).
     pub fn global() -> &'static Requests {
         static GLOBAL: PerProcess<Requests> = PerProcess::new();
-        GLOBAL.get(|| Requests::new(Backend::NotStarted, Workers::global().clone()))
+        GLOBAL.get(|| Requests { workers: Workers::global().clone(), devices: Mutex::default() })
     }
 
-    fn new(backend: Backend, workers: Arc<Workers<Job>>) -> Requests {
-        Requests { backend: Mutex::new(backend), workers, devices: Mutex::new(Vec::new()) }
-    }
-
-    /// Splits a range at the device's cap ([`Requests::cap_bytes`]) and queues it. `false`: the queue of the device is full, and nothing was
-    /// queued; the caller asks again later.
+    /// Splits a range at the device's cap ([`Requests::cap_bytes`]) and queues it. `false`: the queue of the device is full, or others go first;
+    /// nothing was queued, and the caller asks again later.
     ///
     /// If no thread can be started, the caller's thread submits the requests.
     pub fn will_need(&self, file: &Arc<File>, device: DeviceNumber, range: Range<u64>) -> bool {
         let known = self.device(device);
-        let (cap, most_running) = (known.cap_bytes, known.most_running());
-        let count = range.end.saturating_sub(range.start).div_ceil(cap) as usize;
-        let requests = pieces(&range, cap).map(|range| Request { file: file.clone(), range });
-        match self.ring() {
-            Some(ring) => ring.push(device, most_running, requests, count),
-            None => {
-                let has_room = self.workers.has_room(device, count);
-                if has_room {
-                    requests.for_each(|Request { file, range }| {
-                        let job = Box::new(move || read_ahead(&file, &range));
-                        self.workers.run_or_perform(device, most_running, job);
-                    });
-                }
-                has_room
-            }
+        let count = range.end.saturating_sub(range.start).div_ceil(known.cap_bytes) as usize;
+        if before_request::is_paused(device) || !self.workers.has_room(device, count) {
+            return false;
         }
+        for piece in pieces(&range, known.cap_bytes) {
+            let file = file.clone();
+            let job = Box::new(move || note(calls::read_ahead(device, &*file, &piece)));
+            self.workers.run_or_perform(device, known.most_running(), job);
+        }
+        true
     }
 
     /// Calls the kernel in the caller's thread, which waits while the queue of the device is full. For pages that it needs at once.
     pub fn need_now(&self, file: &File, device: DeviceNumber, range: &Range<u64>) {
-        pieces(range, self.cap_bytes(device)).for_each(|piece| read_ahead(file, &piece));
+        pieces(range, self.cap_bytes(device)).for_each(|piece| note(calls::read_now(file, &piece)));
     }
 
     /// The longest range that the kernel reads ahead in one call on this device, bytes ([`calls::cap_bytes`]). Looked up once.
@@ -164,94 +123,6 @@ impl Requests {
         known.push(device.clone());
         device
     }
-
-    /// The ring, which is set up at the first call; `None`: there is none.
-    fn ring(&self) -> Option<Arc<RingQueue>> {
-        let mut backend = self.backend.lock().ignore_poison();
-        if matches!(*backend, Backend::NotStarted) {
-            *backend = RingQueue::start().map_or(Backend::Threads, Backend::Ring);
-        }
-        match &*backend {
-            Backend::Ring(ring) if Arc::strong_count(ring) > 1 => Some(ring.clone()),
-            Backend::Ring(_) => {
-                // The thread has ended because the kernel refused its ring.
-                *backend = Backend::Threads;
-                None
-            }
-            _ => None,
-        }
-    }
-}
-
-impl std::fmt::Debug for Requests {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Requests").finish_non_exhaustive()
-    }
-}
-
-impl RingQueue {
-    /// Sets up a ring and its thread. `None`: io_uring is forbidden, or descriptors or threads are exhausted.
-    fn start() -> Option<Arc<RingQueue>> {
-        let refused = |error: &dyn std::fmt::Display| tracing::debug!("no io_uring for read-ahead: {error}");
-        let ring = Ring::new(RING_DEPTH).inspect_err(|error| refused(error)).ok()?;
-        let wake = eventfd(0, EventfdFlags::CLOEXEC).inspect_err(|error| refused(error)).ok()?;
-        let queue = Arc::new(RingQueue { lanes: Mutex::default(), wake: Arc::new(File::from(wake)) });
-        let served = queue.clone();
-        background::spawn("ahead-requests", move || served.serve(ring)).inspect_err(|error| refused(error)).ok()?;
-        Some(queue)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Lanes<Request>> {
-        self.lanes.lock().ignore_poison()
-    }
-
-    fn push(
-        &self,
-        device: DeviceNumber,
-        most_running: usize,
-        requests: impl Iterator<Item = Request>,
-        count: usize,
-    ) -> bool {
-        let mut lanes = self.lock();
-        let has_room = lanes.has_room(device, count);
-        if has_room {
-            requests.for_each(|request| lanes.push(device, most_running, request));
-        }
-        drop(lanes);
-        if has_room {
-            // Its counter cannot overflow: the thread resets it.
-            let _ = (&*self.wake).write_all(&1u64.to_ne_bytes());
-        }
-        has_room
-    }
-
-    /// Submits requests until the kernel refuses.
-    fn serve(&self, mut ring: Ring) {
-        let mut bell = Some(AlignedBuffer::new(size_of::<u64>()));
-        loop {
-            if let Some(buffer) = bell.take()
-                && ring.read(&self.wake, 0, size_of::<u64>(), buffer, WAKE).is_err()
-            {
-                break;
-            }
-            while ring.has_room() {
-                let Some((device, request)) = self.lock().take() else { break };
-                let (start, length) = (request.range.start, request.range.end - request.range.start);
-                let is_submitted = ring.read_ahead(&request.file, start, length, device.key());
-                if !matches!(is_submitted, Ok(true)) {
-                    self.lock().done(device);
-                }
-            }
-            let Ok(completed) = ring.wait() else { break };
-            for done in completed {
-                if done.token == WAKE {
-                    bell = done.buffer;
-                } else {
-                    self.lock().done(DeviceNumber::from_key(done.token));
-                }
-            }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -262,13 +133,14 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
     use std::time::{Duration, Instant};
 
-    fn check(requests: &Requests) {
+    #[test]
+    fn requested_ranges_become_resident() {
         let Some(file) = cold_file(&[7; 8 << 20]) else { return };
         let file = Arc::new(file.reopen().unwrap());
         let device = DeviceNumber::from_stat(file.metadata().unwrap().dev());
         let ranges = [0..4096, 1 << 20..3 << 20, (8 << 20) - 4096..8 << 20];
         for range in &ranges {
-            while !requests.will_need(&file, device, range.clone()) {
+            while !Requests::global().will_need(&file, device, range.clone()) {
                 std::thread::yield_now();
             }
         }
@@ -277,16 +149,6 @@ mod tests {
             assert!(began.elapsed() < Duration::from_secs(60), "{:?}", cache::resident(&*file, 0, 8 << 20));
             std::thread::yield_now();
         }
-    }
-
-    #[test]
-    fn requested_ranges_become_resident() {
-        check(Requests::global());
-    }
-
-    #[test]
-    fn requested_ranges_become_resident_without_io_uring() {
-        check(&Requests::new(Backend::Threads, Workers::global().clone()));
     }
 
     #[test]

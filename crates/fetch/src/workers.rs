@@ -22,8 +22,8 @@ use std::sync::Arc;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// Threads of a process for its readers: two for each of four devices at work.
-const THREADS: usize = 8;
+/// Threads of a process for its readers: two for each of 16 devices that are at work, or do not answer.
+const THREADS: usize = 32;
 
 /// How long a worker waits for work before it ends. Readers pause for less while a program computes.
 const IDLE: Duration = Duration::from_secs(5);

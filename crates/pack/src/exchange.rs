@@ -13,6 +13,7 @@ use super::reason::Reason;
 use super::survey::{check_idle, check_properties};
 use ahead::{Result, Signals};
 use ahead_fetch::calls;
+use ahead_model::DeviceNumber;
 use ahead_plan::relocation::{Direction, Move, PackedFile, Record, Run, moved_bytes, pending, runs_of};
 use ahead_sys::openat::{self, Handle};
 use ahead_sys::{Error, ext4, fiemap, filehandle, generation};
@@ -168,7 +169,8 @@ impl Exchange<'_> {
         let writer = ext4::open_for_exchange(handle)?;
         for range in ranges {
             // The exchange reads page by page.
-            drop(calls::read_ahead(reader, &(one.offset_bytes + range.start..one.offset_bytes + range.end)));
+            let bytes = one.offset_bytes + range.start..one.offset_bytes + range.end;
+            drop(calls::read_ahead(DeviceNumber::from_key(handle.identity().device), reader, &bytes));
             self.exchange(&writer, one, range)?;
         }
         if self.direction == Direction::Pack && !has_recorded_times(reader, file) {

@@ -5,7 +5,7 @@
 //!     it maps a file, and knows how it goes through      [`advise`]                sees which pages are mapped, requests the next group
 //!     it knows the order of its files                    [`Prefetcher`]            looks up, sorts, reads within a window
 //!                                                             │
-//!                                             budget, and ahead_fetch: FADV_WILLNEED by io_uring or threads, a lane for each device
+//!                                             budget, and ahead_fetch: FADV_WILLNEED by threads, a lane for each device
 //! ```
 //!
 //! Calls of the program come in; requests for pages go out. The bytes, the lengths and the errors that the program gets are those of the

@@ -7,7 +7,7 @@
 //!                                           │
 //!                 Reading    of ahead_policy  which way, how far, what next
 //!                 Budget     one limit for all readers, shared fairly; each reader always makes progress
-//!                 Requests   of ahead_fetch   FADV_WILLNEED by io_uring or by threads, never blocking the reader
+//!                 Requests   of ahead_fetch   FADV_WILLNEED by threads, never blocking the reader
 //! ```
 //!
 //! Invariants:

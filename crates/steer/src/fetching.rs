@@ -127,7 +127,7 @@ impl Fetcher {
         let descriptor = descriptor_of(target).ok_or(NotDone::Impossible(reason::NO_DESCRIPTOR))?;
         let (open, device, expected, ranges) = (target.open, target.device, file_of(target), ranges.to_vec());
         let read = Read { open, device, descriptor, expected, ranges, piece_pages, decided_ns };
-        if self.workers.waiting(device, is_read) >= MOST_WAITING {
+        if ahead_fetch::is_paused(device) || self.workers.waiting(device, is_read) >= MOST_WAITING {
             return Err(NotDone::Busy(reason::QUEUE));
         }
         self.workers.run(device, RUNNING, Work::Read(read)).map_err(|_| NotDone::Busy(reason::QUEUE))
@@ -239,7 +239,7 @@ fn not_opened(error: Error) -> NotDone {
 fn request(descriptor: &OwnedFd, read: &Read) -> Result<(), NotDone> {
     for piece in read.ranges.iter().flat_map(|range| pieces(range, read.piece_pages)) {
         let bytes = piece.start * PAGE_BYTES..piece.end * PAGE_BYTES;
-        calls::read_ahead(descriptor, &bytes).map_err(|error| NotDone::Failed(error.to_string()))?;
+        calls::read_ahead(read.device, descriptor, &bytes).map_err(|error| NotDone::Failed(error.to_string()))?;
     }
     Ok(())
 }

@@ -245,6 +245,9 @@ impl Helpers {
         decided_ns: u64,
     ) -> std::result::Result<(), NotDone> {
         let (pid, open) = (target.pid, target.open);
+        if ahead_fetch::is_paused(target.device) {
+            return Err(NotDone::Busy(reason::QUEUE));
+        }
         let is_mapping = |helper: &Helper| matches!(helper.does, Does::Advise { .. });
         let is_this = |helper: &Helper| matches!(helper.does, Does::Advise { pid: other, .. } if other == pid);
         self.await_fewer(is_this, 1)?;

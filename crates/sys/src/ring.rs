@@ -1,4 +1,4 @@
-//! An io_uring for reads into owned buffers and for read-ahead into the page cache, without helper threads.
+//! An io_uring for reads into owned buffers, without helper threads.
 //!
 //! The ring owns each open file and each buffer until the kernel has completed the request that uses it: a caller cannot free memory that the
 //! kernel still writes to. Only one thread at a time uses a ring (`&mut self`).
@@ -30,7 +30,7 @@ const CANCEL: u64 = u64::MAX;
 struct InFlight {
     token: u64,
     file: Arc<File>,
-    buffer: Option<AlignedBuffer>,
+    buffer: AlignedBuffer,
 }
 
 /// A completed request.
@@ -38,10 +38,10 @@ struct InFlight {
 pub struct Completion {
     /// The number that the caller gave.
     pub token: u64,
-    /// The bytes that were read; 0 for read-ahead.
+    /// The bytes that were read.
     pub result: io::Result<usize>,
-    /// The buffer of a read.
-    pub buffer: Option<AlignedBuffer>,
+    /// The buffer of the read.
+    pub buffer: AlignedBuffer,
 }
 
 /// A ring with its requests.
@@ -107,31 +107,8 @@ impl Ring {
         let address = buffer.bytes().as_mut_ptr();
         let entry = opcode::Read::new(types::Fd(file.as_raw_fd()), address, length).offset(offset_bytes).build();
         let entry = if self.is_async { entry.flags(squeue::Flags::ASYNC) } else { entry };
-        match self.submit(entry, InFlight { token, file: file.clone(), buffer: Some(buffer) }) {
-            Ok(()) => Ok(()),
-            Err((in_flight, error)) => {
-                let buffer = in_flight.buffer.expect("it was given with the request");
-                Err((buffer, Some(error)))
-            }
-        }
-    }
-
-    /// Submits a read-ahead of a range into the page cache (`FADV_WILLNEED`), which a thread of the kernel executes. `false`: there is no room.
-    ///
-    /// Errors: the kernel refused the submission.
-    pub fn read_ahead(&mut self, file: &Arc<File>, offset_bytes: u64, length_bytes: u64, token: u64) -> Result<bool> {
-        if !self.has_room() {
-            return Ok(false);
-        }
-        // The length of this operation has 32 bits before Linux 6.10.
-        let length = length_bytes.min(LARGEST_REQUEST_BYTES as u64) as libc::off_t;
-        let entry = opcode::Fadvise::new(types::Fd(file.as_raw_fd()), length, libc::POSIX_FADV_WILLNEED)
-            .offset(offset_bytes)
-            .build();
-        match self.submit(entry, InFlight { token, file: file.clone(), buffer: None }) {
-            Ok(()) => Ok(true),
-            Err((_, error)) => Err(error),
-        }
+        let submitted = self.submit(entry, InFlight { token, file: file.clone(), buffer });
+        submitted.map_err(|(in_flight, error)| (in_flight.buffer, Some(error)))
     }
 
     fn submit(&mut self, entry: squeue::Entry, in_flight: InFlight) -> std::result::Result<(), (InFlight, Error)> {
@@ -171,9 +148,9 @@ impl Ring {
     /// The kernel may still take the entry of this slot: the caller gets another buffer, an empty one if there is no memory.
     fn detach(&mut self, slot: usize) -> InFlight {
         let kept = self.slots[slot].as_mut().expect("it was put there");
-        let length = kept.buffer.as_mut().map(|buffer| buffer.bytes().len());
-        let another = |length| AlignedBuffer::try_new(length).unwrap_or_else(|_| AlignedBuffer::empty());
-        InFlight { token: kept.token, file: kept.file.clone(), buffer: length.map(another) }
+        let another = AlignedBuffer::try_new(kept.buffer.bytes().len());
+        let buffer = another.unwrap_or_else(|_| AlignedBuffer::empty());
+        InFlight { token: kept.token, file: kept.file.clone(), buffer }
     }
 
     /// Takes the completions that are there, without waiting.
@@ -300,7 +277,7 @@ mod tests {
         for mut done in seen {
             let bytes = if done.token == 15 { 4095 } else { 4096 };
             assert_eq!(done.result.unwrap(), bytes);
-            assert_eq!(done.buffer.as_mut().unwrap().bytes()[0], 1);
+            assert_eq!(done.buffer.bytes()[0], 1);
         }
         assert!(ring.wait().unwrap().is_empty());
     }
@@ -313,7 +290,6 @@ mod tests {
         ring.read(&silent, 0, 1, AlignedBuffer::new(1), 7).unwrap();
         let (mut buffer, error) = ring.read(&silent, 0, 1, AlignedBuffer::new(9), 8).unwrap_err();
         assert!(buffer.bytes().len() == 9 && error.is_none());
-        assert!(!ring.read_ahead(&silent, 0, 4096, 9).unwrap());
     }
 
     /// The read never completes by itself: the drop has to cancel it.

@@ -66,7 +66,7 @@ fn hanging_readers_hold_up_no_reader_of_another_device() {
     });
 }
 
-/// The pool has eight threads for all devices, two for each: those of the hanging one are not waited for.
+/// The process has a limited number of threads for all devices, two for each: those of the hanging one are not waited for.
 #[test]
 fn hanging_threads_hold_up_no_reader_of_another_device() {
     let Some(target) = Target::alone("library-hang-threads") else { return };

@@ -159,6 +159,11 @@ impl Devices {
         self.all.len()
     }
 
+    /// Their current numbers, as far as known.
+    pub fn numbers(&self) -> impl Iterator<Item = Option<DeviceNumber>> {
+        self.all.iter().map(Device::number)
+    }
+
     /// The device with this index.
     pub fn get(&self, index: usize) -> &Device {
         &self.all[index]

@@ -7,7 +7,7 @@ use crate::prefetch::account::Account;
 use crate::prefetch::gate::Gate;
 use crate::prefetch::shared::Shared;
 use crate::prefetch::{HeadStart, Options, stages};
-use ahead_fetch::{BeforeRequest, LONGEST_STILL, LOOK_INTERVAL, NOT_ANSWERING, Stop};
+use ahead_fetch::{LONGEST_STILL, LOOK_INTERVAL, NOT_ANSWERING, Stop};
 use ahead_profile::Profile;
 use std::io;
 use std::sync::Arc;

@@ -119,7 +119,7 @@ pub fn resolve(list: List, options: &Options, mut cancelled: impl FnMut() -> boo
     }
     // One lane for all: it is not known yet on which device a name is. The caller's thread waits for the others.
     let threads = options.threads.map(|threads| threads + 1);
-    let pool = Arc::new(WorkerPool::new(1, Instant::now(), THREADS, threads, brake.clone()));
+    let pool = Arc::new(WorkerPool::new([None], Instant::now(), THREADS, threads, brake.clone()));
     pool.look_at_limits();
     let (table, answers) = (mounts::own()?, Mutex::new(vec![None; count]));
     let (root, next) = (options.root.clone(), AtomicUsize::new(0));

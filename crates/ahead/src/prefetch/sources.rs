@@ -41,6 +41,8 @@ const OTHERS: u32 = 64;
 #[derive(Debug)]
 pub struct Readable {
     fd: OwnedFd,
+    /// Its device, or itself.
+    pub device: DeviceNumber,
     /// Its size, bytes.
     pub size_bytes: u64,
     /// Maximum length of one read-ahead call, bytes.
@@ -215,7 +217,8 @@ impl Sources {
         let fd = handle.reopen().map_err(closed_by)?;
         let SourceDevice { cap_bytes, large_folios, .. } = device;
         let (may_have_holes, large_folios) = (handle.may_have_holes(), Some(large_folios));
-        Ok(Readable { fd, size_bytes: now.size_bytes, cap_bytes, may_have_holes, large_folios })
+        let device = DeviceNumber::from_key(now.device);
+        Ok(Readable { fd, device, size_bytes: now.size_bytes, cap_bytes, may_have_holes, large_folios })
     }
 
     fn device(&self, key: u64, handle: &Handle) -> Result<SourceDevice, Closed> {
@@ -253,7 +256,7 @@ impl Sources {
         let number = DeviceNumber::from_key(key);
         let size_bytes = block::size_bytes(number).map_err(no_device)?;
         let cap_bytes = calls::cap_bytes(number);
-        Ok(Readable { fd, size_bytes, cap_bytes, may_have_holes: false, large_folios: None })
+        Ok(Readable { fd, device: number, size_bytes, cap_bytes, may_have_holes: false, large_folios: None })
     }
 }
 

@@ -66,7 +66,7 @@ pub fn fetch(shared: &Arc<Shared>) {
     }
     shared.ledger.open().devices = devices.used().collect();
     let pool = Arc::new(WorkerPool::new(
-        devices.count(),
+        devices.numbers(),
         shared.since,
         MOST_WORKERS,
         shared.options.threads,

@@ -246,7 +246,7 @@ impl Worker<'_> {
             self.note(|account| account.skip(Reason::OverBudget, wanted));
             return false;
         }
-        if let Err(error) = calls::read_ahead(from, &request.range) {
+        if let Err(error) = calls::read_ahead(from.device, from, &request.range) {
             self.note(|account| account.fail(wanted, error));
             return false;
         }

@@ -14,7 +14,7 @@ fn start(_name: &'static str, work: Job) -> io::Result<()> {
 /// Two devices with a helper each, and a third one that does not answer and is given up. `run` returns, all that was queued for the others is
 /// done once, and the threads end: otherwise the checker reports a deadlock.
 fn run_beside_a_silent_device() {
-    let pool = Arc::new(WorkerPool::with_start(3, Instant::now(), 2, 4, Arc::new(NoPause), start));
+    let pool = Arc::new(WorkerPool::with_start(unknown(3), Instant::now(), 2, 4, brake(), start));
     let (answer, silent) = channel::<()>();
     let (silent, done) = (Mutex::new(silent), Shared::new(Mutex::new(Vec::new())));
     let (own, by) = (pool.clone(), done.clone());

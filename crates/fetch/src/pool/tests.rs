@@ -1,16 +1,20 @@
 //! Threads, devices that do not answer, limits.
 
 use super::*;
+use crate::before_request::{BeforeRequest, is_paused, set_before_request};
+use crate::calls;
+use ahead_sys::fork::run_in_child;
+use ahead_sys::locks::IgnorePoison;
 use std::collections::HashSet;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Mutex, mpsc};
+use std::sync::{Condvar, Mutex, mpsc};
 
 fn pool(devices: usize, most: usize) -> Arc<WorkerPool> {
     with(devices, most, start)
 }
 
 fn with(devices: usize, most: usize, start: Start) -> Arc<WorkerPool> {
-    let pool = WorkerPool::with_start(devices, Instant::now(), 16, most, Arc::new(NoPause), start);
+    let pool = WorkerPool::with_start(unknown(devices), Instant::now(), 16, most, brake(), start);
     pool.workers.limit(most);
     Arc::new(pool)
 }
@@ -88,7 +92,7 @@ fn work_on(pool: &Arc<WorkerPool>, devices: usize, enough: impl FnMut() -> bool)
 #[test]
 fn limited_process_has_at_most_this_many_workers() {
     for (threads, workers) in [(0, 1), (2, 1), (3, 1), (5, 3), (1000, MOST_THREADS)] {
-        let pool = Arc::new(WorkerPool::new(100, Instant::now(), 16, Some(threads), Arc::new(NoPause)));
+        let pool = Arc::new(WorkerPool::new(unknown(100), Instant::now(), 16, Some(threads), brake()));
         pool.look_at_limits();
         let count = work_on(&pool, 100, || false);
         assert!(count.most.load(Ordering::Acquire) <= workers, "{threads}");
@@ -100,7 +104,7 @@ fn limited_process_has_at_most_this_many_workers() {
 
 #[test]
 fn process_of_two_threads_starts_no_worker() {
-    let pool = Arc::new(WorkerPool::new(3, Instant::now(), 16, Some(2), Arc::new(NoPause)));
+    let pool = Arc::new(WorkerPool::new(unknown(3), Instant::now(), 16, Some(2), brake()));
     let here = std::thread::current().id();
     let done = Arc::new(AtomicUsize::new(0));
     let counted = done.clone();
@@ -117,7 +121,7 @@ fn process_of_two_threads_starts_no_worker() {
 fn limited_process_gives_up_devices_without_a_thread() {
     let (answer, silence) = mpsc::channel::<()>();
     let silence = Mutex::new(silence);
-    let pool = Arc::new(WorkerPool::new(3, Instant::now(), 16, Some(3), Arc::new(NoPause)));
+    let pool = Arc::new(WorkerPool::new(unknown(3), Instant::now(), 16, Some(3), brake()));
     let work = move |_| {
         let _ = silence.lock().unwrap().recv();
     };
@@ -175,4 +179,59 @@ fn device_that_does_not_answer_holds_neither_the_program_nor_other_devices() {
     done.sort_unstable();
     assert_eq!((done, pool.is_incomplete()), (vec![3, 4, 5], true));
     drop(answer);
+}
+
+/// No other test asks for a device with this number.
+const PAUSED: DeviceNumber = DeviceNumber::new(0xfff, 7);
+const OTHER: DeviceNumber = DeviceNumber::new(0xfff, 8);
+
+/// Others go before the requests to one device until the test ends their turn.
+#[derive(Clone, Debug)]
+struct Others(Arc<(Mutex<bool>, Condvar)>);
+
+impl BeforeRequest for Others {
+    fn wait(&self, device: DeviceNumber) {
+        let (are_first, changed) = &*self.0;
+        drop(changed.wait_while(are_first.lock().ignore_poison(), |are_first| device == PAUSED && *are_first));
+    }
+
+    fn is_paused(&self, device: DeviceNumber) -> bool {
+        device == PAUSED && *self.0.0.lock().ignore_poison()
+    }
+}
+
+#[test]
+fn requests_to_one_device_wait_until_others_are_done() {
+    let others = Others(Arc::new((Mutex::new(true), Condvar::new())));
+    assert!(set_before_request(others.clone()) && !set_before_request(others.clone()));
+    assert!(is_paused(PAUSED) && !is_paused(OTHER));
+    let file = tempfile::tempfile().unwrap();
+    calls::read_ahead(OTHER, &file, &(0..4096)).unwrap();
+    // Its child has no thread that could end the turn of others.
+    let in_child = || {
+        assert!(!is_paused(PAUSED));
+        calls::read_ahead(PAUSED, &file, &(0..4096)).unwrap();
+    };
+    assert_eq!(run_in_child(in_child).unwrap(), 0);
+    let pool = Arc::new(WorkerPool::new([PAUSED, OTHER].map(Some), Instant::now(), 1, None, brake()));
+    let done = Arc::new(Mutex::new(Vec::new()));
+    let (by, asked) = (done.clone(), file.try_clone().unwrap());
+    let work = move |device: usize| {
+        calls::read_ahead([PAUSED, OTHER][device], &asked, &(0..4096)).unwrap();
+        by.lock().unwrap().push(device);
+    };
+    let (watched, seen) = (pool.clone(), done.clone());
+    pool.run(0..2, Arc::new(work), || {
+        watched.look();
+        if *seen.lock().unwrap() == [1] {
+            // The program waits for the other device only.
+            watched.release(1);
+            if !watched.holds() {
+                *others.0.0.lock().unwrap() = false;
+                others.0.1.notify_all();
+            }
+        }
+        false
+    });
+    assert_eq!((done.lock().unwrap().clone(), pool.is_incomplete()), (vec![1, 0], false));
 }

@@ -165,7 +165,7 @@ impl Region {
                 return Ok(());
             }
             self.count_requested(piece.len());
-            match calls::read_ahead_mapped(&piece) {
+            match calls::read_ahead_mapped(self.device, &piece) {
                 // The kernel may also lack memory, or be interrupted: the check of the reader's group requests the pages again. mincore
                 // fails only if the region is gone.
                 Err(_) => advice::absent(&(piece.start..piece.start + self.page)).map(drop),

@@ -77,12 +77,13 @@ pub(crate) fn read_ahead(item: &Item, limit_bytes: u64, goes_on: impl Fn() -> bo
     let stat = fstat(&handle).ok()?;
     let range = pages(item, &stat)?;
     let (file, data) = open_data(handle, item, &range)?;
-    let cap_bytes = Requests::global().cap_bytes(DeviceNumber::from_stat(stat.st_dev));
+    let device = DeviceNumber::from_stat(stat.st_dev);
+    let cap_bytes = Requests::global().cap_bytes(device);
     let mut left_bytes = limit_bytes;
     for Range { start, end } in data {
         let wanted = start..start.saturating_add(left_bytes).min(end);
         for piece in calls::pieces(&wanted, cap_bytes).take_while(|_| goes_on()) {
-            calls::read_ahead(&file, &piece).ok()?;
+            calls::read_ahead(device, &file, &piece).ok()?;
             left_bytes -= piece.end - piece.start;
         }
     }

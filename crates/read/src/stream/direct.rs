@@ -191,7 +191,6 @@ impl Direct {
     /// Notes completed reads. `waits`: at least one, if any is in flight.
     fn complete(&mut self, waits: bool) {
         for Completion { token, result, buffer } in self.chunks.reads.completed(waits) {
-            let Some(buffer) = buffer else { continue };
             if let Some((_, chunk)) = self.reading.pieces.iter_mut().find(|(_, chunk)| chunk.token == token) {
                 chunk.done = Some((result, buffer));
             } else if let Some(index) = self.chunks.given_up.iter().position(|(given_up, _)| *given_up == token) {
@@ -342,7 +341,7 @@ impl Host<Chunk> for Chunks {
     }
 
     fn request(&mut self, piece: &Range<u64>, _is_needed: bool) -> Result<Chunk, Refused> {
-        if !self.reads.has_room() {
+        if !self.reads.has_room_ahead() {
             return Err(Refused::Queue);
         }
         if self.share.as_mut().is_none_or(|share| !share.take(piece.end - piece.start)) {

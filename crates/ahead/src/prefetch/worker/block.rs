@@ -3,9 +3,9 @@
 use super::Worker;
 use crate::prefetch::account::Issued;
 use crate::prefetch::sources::Readable;
+use ahead_fetch::calls;
 use ahead_model::RangeSet;
 use ahead_plan::Span;
-use ahead_sys::large_folio;
 
 impl Worker<'_> {
     /// Reads a span that is an absent block, and waits for it. Returns whether it is resident as one large folio. Otherwise the caller reads
@@ -22,7 +22,7 @@ impl Worker<'_> {
         if self.check().is_err() || !self.brake.take(length) {
             return false;
         }
-        let read = large_folio::read_block(from, block.start, length);
+        let read = calls::read_block(from.device, from, &block);
         drop(slot);
         let is_large = match read {
             Ok(is_large) => is_large,

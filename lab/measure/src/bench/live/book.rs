@@ -1,5 +1,6 @@
 //! The book: the state of the pages of one file.
 
+use ahead_model::DeviceNumber;
 use ahead_policy::{FileId, Folio, Found, Limits, PAGE_BYTES, Page, Request, folios};
 use ahead_sys::cache;
 use std::fs::File;
@@ -24,6 +25,7 @@ const LAST: u8 = 32;
 pub(crate) struct Book {
     /// The open file for read-ahead calls.
     pub file: Arc<File>,
+    pub device: DeviceNumber,
     /// Its length, bytes.
     pub size_bytes: u64,
     /// The settings of its device and file system.
@@ -36,8 +38,8 @@ pub(crate) struct Book {
 
 impl Book {
     /// The pages that are cached now; pages with unknown state count as absent.
-    pub fn new(file: Arc<File>, size_bytes: u64, limits: Limits) -> Book {
-        let mut book = Book { size_bytes: 0, limits, pages: Vec::new(), orders: Vec::new(), file };
+    pub fn new(file: Arc<File>, device: DeviceNumber, size_bytes: u64, limits: Limits) -> Book {
+        let mut book = Book { size_bytes: 0, limits, pages: Vec::new(), orders: Vec::new(), file, device };
         book.grow(size_bytes);
         for range in cache::resident(&*book.file, 0, size_bytes).unwrap_or_default() {
             book.hold(range.start / PAGE_BYTES..range.end.div_ceil(PAGE_BYTES));
@@ -220,7 +222,7 @@ mod tests {
 
     fn book(pages: u64) -> Book {
         let file = Arc::new(tempfile::tempfile().unwrap());
-        Book::new(file, pages * PAGE_BYTES, Limits::default())
+        Book::new(file, DeviceNumber::default(), pages * PAGE_BYTES, Limits::default())
     }
 
     fn request(range: Range<Page>, mark: Option<Page>) -> Request {

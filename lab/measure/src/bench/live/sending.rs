@@ -186,11 +186,13 @@ impl Shared {
         in_a_row: bool,
         asker: &mut Asker,
     ) -> Locked<'a> {
-        let Some(fd) = state.world.book(file).map(|book| book.file.clone()) else { return state };
+        let Some(book) = state.world.book(file) else { return state };
+        let (fd, device) = (book.file.clone(), book.device);
         drop(state);
         let row = in_a_row.then(|| self.row.lock().ignore_poison());
         for pages in &pieces {
-            if let Err(error) = calls::read_ahead(&*fd, &(pages.start * PAGE_BYTES..pages.end * PAGE_BYTES)) {
+            let bytes = pages.start * PAGE_BYTES..pages.end * PAGE_BYTES;
+            if let Err(error) = calls::read_ahead(device, &*fd, &bytes) {
                 // A reader that waits for the pages reads them, and gets the disk's error.
                 tracing::debug!("{error}");
             }

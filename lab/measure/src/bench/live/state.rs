@@ -2,6 +2,7 @@
 
 use crate::bench::live::book::{Book, index};
 use crate::bench::live::world::World;
+use ahead_model::DeviceNumber;
 use ahead_policy::{
     DeviceDescription, Event, FileId, Limits, OpenId, Page, Policy, Request, Requests, Wants, WhenFull,
 };
@@ -149,7 +150,7 @@ impl LiveState {
         books.resize_with(books.len().max(index(file) + 1), || None);
         match &mut books[index(file)] {
             Some(book) => book.grow(size),
-            none => *none = Some(Book::new(fd, size, limits())),
+            none => *none = Some(Book::new(fd, DeviceNumber::from_stat(key.0), size, limits())),
         }
         let free = self.opened.iter().position(Option::is_none).unwrap_or(self.opened.len());
         self.opened.resize(self.opened.len().max(free + 1), None);
