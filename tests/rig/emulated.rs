@@ -60,7 +60,7 @@ impl Disks {
     }
 
     pub fn mount_point(&self) -> String {
-        let mount = self.path("mnt");
+        let mount = self.path(&format!("mnt-{}", self.names.len()));
         fs::create_dir_all(&mount).unwrap();
         mount.to_str().unwrap().to_owned()
     }

@@ -7,7 +7,9 @@
 //!     process    no thread, no descriptor, no memory         the program reads its bytes; when there are some again, the user does its work
 //! ```
 //!
-//! No byte is wrong, and no end waits for a device.
+//! No byte is wrong, and no end waits for a device. `steer`, which fetches for other processes, is a process of its own (`steer`).
+
+mod steer;
 
 use super::library::target::{ColdFile, EIO, KIB, MIB, PAGE, Target, Way, content, in_child};
 use super::library::use_up_descriptors;

@@ -2,13 +2,13 @@
 
 mod faults;
 mod hostile;
-mod rig;
+pub mod rig;
 
 use ahead_model::random::SplitMix64;
 use ahead_observe::StateQuery;
 use ahead_process::family::descendants;
 use ahead_tests::rig::prelude::*;
-use rig::{BACKWARD, Disk, FAULTS, PAGES, SEQUENTIAL, Steering, Victim, is_act, is_lock_free, steered};
+use rig::{BACKWARD, Disk, FAULTS, PAGES, SEQUENTIAL, Steering, Victim, backward_sum, is_act, is_lock_free, steered};
 use std::io::Read;
 
 #[test]
@@ -131,16 +131,7 @@ fn readers_of_a_slow_disk_get_larger_windows_and_fetched_pages_and_the_same_data
     drop(victim);
     let mut victim = Victim::start(BACKWARD, &path);
     let backward = victim.pid();
-    let crc: u32 = victim.go_on().parse().unwrap();
-    let blocks = content.chunks(16_384).rev();
-    assert_eq!(
-        crc,
-        blocks.fold(0, |crc, block| {
-            let mut hasher = crc32fast::Hasher::new_with_initial(crc);
-            hasher.update(block);
-            hasher.finalize()
-        })
-    );
+    assert_eq!(victim.go_on(), backward_sum(&content));
     steering.wait_for("a fetch", |entry| is_act(entry, backward, "fetch", "done") && entry["class"] == "backward");
     drop(victim);
     // Our own descriptor of the file keeps the mount busy for a second at most.

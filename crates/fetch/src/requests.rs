@@ -125,7 +125,7 @@ impl Requests {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "shuttle")))]
 mod tests {
     use super::*;
     use ahead_sys::cache;

@@ -75,7 +75,7 @@ pub fn in_each_way(work: impl Fn(Way)) {
 pub struct Target {
     pub root: PathBuf,
     disk: DiskInfo,
-    _disks: Disks,
+    disks: Disks,
 }
 
 impl Target {
@@ -91,7 +91,12 @@ impl Target {
 
     fn on(mut disks: Disks, what: &str) -> Option<Target> {
         let (disk, root) = disks.mounted(what, &["--size", "128M", "--model", "nvme", "--fs", "ext4"]);
-        Some(Target { root, disk, _disks: disks })
+        Some(Target { root, disk, disks })
+    }
+
+    /// The mount point of another disk, with an access time of 1 ms and no faults.
+    pub fn other_disk(&mut self, what: &str) -> PathBuf {
+        self.disks.mounted(what, &["--size", "128M", "--model", "cloud", "--fs", "ext4"]).1
     }
 
     /// A file without resident pages, whose pages differ.

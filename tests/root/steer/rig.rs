@@ -124,6 +124,16 @@ crc=0
 for at in range(pages*4096-16384,-1,-16384): crc=zlib.crc32(os.pread(f,16384,at),crc)
 step(crc)";
 
+/// What `BACKWARD` prints for a file with this content.
+pub fn backward_sum(content: &[u8]) -> String {
+    let add = |crc, block: &[u8]| {
+        let mut hasher = crc32fast::Hasher::new_with_initial(crc);
+        hasher.update(block);
+        hasher.finalize()
+    };
+    content.chunks(16_384).rev().fold(0, add).to_string()
+}
+
 impl Victim {
     pub fn start(script: &str, path: &Path) -> Victim {
         evict(path);
