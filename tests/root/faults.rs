@@ -7,7 +7,7 @@
 //!     process    no thread, no descriptor, no memory         the program reads its bytes; when there are some again, the user does its work
 //! ```
 //!
-//! No byte is wrong, and no end waits for a device. `steer`, which fetches for other processes, is a process of its own (`steer`).
+//! No byte is wrong, and no end waits for a device. `steer`, which fetches for other processes, is a separate process (`steer`).
 
 mod steer;
 
