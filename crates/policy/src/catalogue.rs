@@ -3,9 +3,9 @@
 use crate::policies::true_readahead::{PERIOD, Period, TrueReadahead};
 use crate::policies::{
     advise::Advise, ahead::Ahead, amp::Amp, competitive::Competitive, fixed::Fixed, linux_1_3::Linux13, linux_2_2,
-    linux_2_4, linux_2_6::Linux26, linux_2_6_23::Linux2623, linux_6_12, linux_6_18, linux_7_2, none, oracle::Oracle,
-    prefetcher::ListedFiles, read_stream::ReadStream, reader::Readers, roudier::Roudier, steer::Steer, wu_adaptive,
-    wu_adaptive::WuAdaptive, zfetch::Zfetch,
+    linux_2_4, linux_2_6::Linux26, linux_2_6_23::Linux2623, linux_6_12, linux_6_18, linux_7_2,
+    mapped_reader::MappedReaders, none, oracle::Oracle, prefetcher::ListedFiles, read_stream::ReadStream,
+    reader::Readers, roudier::Roudier, steer::Steer, wu_adaptive, wu_adaptive::WuAdaptive, zfetch::Zfetch,
 };
 use crate::{Parameters, Policy};
 
@@ -210,6 +210,15 @@ pub const CATALOGUE: &[Description] = &[
         "this project",
         |parameters| { Box::new(ListedFiles::new(parameters)) }
     ),
+    plain!(
+        "mapped-reader",
+        "a program that maps its files and calls `advise` of the library, the kernel's read-ahead off",
+        "this project",
+        |parameters| { Box::new(MappedReaders::new(parameters)) }
+    ),
+    plain!("plan", "linux-6.18 below `ahead run` of the profile that a workload repeats", "this project", |_| {
+        Box::new(linux_6_18::policy())
+    }),
     plain!("oracle", "clairvoyant heuristic: knows every future access", "this project", |parameters| {
         Box::new(Oracle::new(parameters))
     }),
@@ -234,6 +243,9 @@ pub enum UnknownPolicy {
     /// The policy needs every future access.
     #[error("{name} needs every future access, which is not known here")]
     NeedsFuture { name: &'static str },
+    /// The policy is that below a prefetch.
+    #[error("{name} needs a profile: a workload of the simulator with `profile = \"P.ahead\"`")]
+    NeedsProfile { name: &'static str },
 }
 
 fn names() -> String {
@@ -252,7 +264,12 @@ impl Description {
 
     /// Whether [`Choice::build`] needs every future access ([`Parameters::future`]).
     pub fn needs_future(&self) -> bool {
-        ["oracle", "prefetcher"].contains(&self.name)
+        ["oracle", "prefetcher", "mapped-reader"].contains(&self.name)
+    }
+
+    /// Whether [`Choice::build`] needs a driver that prefetches by the plan of a profile ([`Parameters::is_prefetched`]). Only the simulator does.
+    pub fn needs_profile(&self) -> bool {
+        self.name == "plan"
     }
 }
 
@@ -277,10 +294,13 @@ impl Choice {
 
     /// Builds the policy.
     ///
-    /// Errors: the policy needs every future access, and `parameters` has none.
+    /// Errors: the policy needs every future access or a prefetch, and `parameters` has none.
     pub fn build(&self, parameters: &Parameters) -> Result<Box<dyn Policy>, UnknownPolicy> {
         if self.description.needs_future() && parameters.future.is_none() {
             return Err(UnknownPolicy::NeedsFuture { name: self.description.name });
+        }
+        if self.description.needs_profile() && !parameters.is_prefetched {
+            return Err(UnknownPolicy::NeedsProfile { name: self.description.name });
         }
         Ok((self.description.build)(&self.arguments, parameters))
     }
@@ -346,7 +366,7 @@ mod tests {
 
     #[test]
     fn every_policy_can_be_named_and_built() {
-        let parameters = Parameters { future: Some([].into()), ..Parameters::default() };
+        let parameters = Parameters { future: Some([].into()), is_prefetched: true, ..Parameters::default() };
         for description in CATALOGUE {
             let arguments = ["64", "16"];
             let text = match description.arguments.len() {

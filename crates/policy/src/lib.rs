@@ -137,6 +137,7 @@
 
 mod access;
 mod catalogue;
+pub mod groups;
 mod parameters;
 pub mod pattern;
 pub mod reading;

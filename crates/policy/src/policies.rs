@@ -14,6 +14,7 @@ pub mod linux_2_6_23;
 pub mod linux_6_12;
 pub mod linux_6_18;
 pub mod linux_7_2;
+pub mod mapped_reader;
 pub mod none;
 pub mod on_demand;
 pub mod oracle;

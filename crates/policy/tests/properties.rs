@@ -64,7 +64,8 @@ fn story() -> impl Strategy<Value = (u64, u64, u8, Vec<Happens>)> {
 }
 
 fn check(name: &str, file_pages: u64, window_pages: u64, order: u8, story: &[Happens]) -> Result<(), TestCaseError> {
-    let parameters = Parameters { future: Some([].into()), budget_pages: Some(1000), ..Parameters::default() };
+    let parameters =
+        Parameters { future: Some([].into()), is_prefetched: true, budget_pages: Some(1000), ..Parameters::default() };
     let mut policy = named(name).unwrap().build(&parameters).unwrap();
     let mut cache = Cache::new(file_pages, window_pages);
     cache.limits.folio_order = order;

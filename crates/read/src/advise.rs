@@ -38,7 +38,6 @@
 
 mod fetcher;
 mod follower;
-mod groups;
 mod pace;
 mod region;
 mod registry;

@@ -13,6 +13,7 @@
 
 mod metadata;
 mod pages;
+mod prefetch;
 mod requests;
 mod write;
 mod writeback;
@@ -80,6 +81,12 @@ enum Doing {
     /// Computes for the rest of the operation.
     Compute {
         left_ns: u64,
+    },
+    /// Waits until none of these pages is in flight.
+    Await {
+        file: FileId,
+        page: Page,
+        end: Page,
     },
 }
 
@@ -151,6 +158,9 @@ pub struct Machine {
     /// The end of the last read of each open file, bytes.
     positions: Vec<u64>,
     writeback: Writeback,
+    /// Head starts that have ended, and the processes that wait for the others.
+    released: BTreeSet<u32>,
+    held: BTreeMap<u32, Vec<usize>>,
     finished: Option<Vec<Finished>>,
 }
 
@@ -191,6 +201,8 @@ impl Machine {
             deferred: BTreeMap::new(),
             positions: Vec::new(),
             writeback: Writeback::default(),
+            released: BTreeSet::new(),
+            held: BTreeMap::new(),
             finished: None,
         }
     }
@@ -382,6 +394,7 @@ impl Machine {
             Some(Doing::Write(write)) => self.step_write(process, write, end_ns),
             Some(Doing::Sync { file }) => self.step_sync(process, file),
             Some(Doing::Open { open, file }) => self.step_open(process, open, file),
+            Some(Doing::Await { file, page, end }) => self.step_await(process, file, page..end),
             Some(Doing::Compute { left_ns }) => {
                 let now_ns = left_ns.min(end_ns.saturating_sub(self.world.now_ns).max(1));
                 self.user(now_ns as f64);
@@ -545,6 +558,7 @@ impl Machine {
                 self.sleeping.push(std::cmp::Reverse((now_ns + time_ns, process)));
                 return Step::Blocked;
             }
+            Op::Prefetch(op) => return self.begin_prefetch(process, op),
         }
         Step::Went
     }

@@ -4,6 +4,7 @@
 //! result is the operations of each program, in order, with files and openings numbered from 0, and the length of each
 //! file.
 
+use crate::planned::UsedRanges;
 use crate::workload::{Mapped, Op};
 use ahead_policy::{FileId, OpenId, PAGE_BYTES};
 use std::path::Path;
@@ -46,6 +47,8 @@ pub struct Recording {
     pub file_pages: Vec<u64>,
     /// The operations of each program.
     pub programs: Vec<Arc<[Op]>>,
+    /// What a prefetch of the recording reads; `None`: it is no profile.
+    pub used: Option<Arc<UsedRanges>>,
 }
 
 /// The way in which a recording is executed.
@@ -112,7 +115,7 @@ impl Recording {
             starts.map(call).collect()
         };
         let programs = self.programs.iter().map(|program| program.iter().flat_map(done).collect()).collect();
-        Recording { file_pages: self.file_pages.clone(), programs }
+        Recording { file_pages: self.file_pages.clone(), programs, used: self.used.clone() }
     }
 }
 
@@ -128,7 +131,7 @@ impl Op {
             | Op::Touch { open, file, .. } => (Some(open), Some(file)),
             Op::Close { open } => (Some(open), None),
             Op::Sync { file } => (None, Some(file)),
-            Op::Compute { .. } | Op::Sleep { .. } => (None, None),
+            Op::Compute { .. } | Op::Sleep { .. } | Op::Prefetch(_) => (None, None),
         }
     }
 
@@ -143,7 +146,7 @@ impl Op {
             | Op::Touch { open, file, .. } => (open.0, file.0) = (open.0 + opens, file.0 + files),
             Op::Close { open } => open.0 += opens,
             Op::Sync { file } => file.0 += files,
-            Op::Compute { .. } | Op::Sleep { .. } => {}
+            Op::Compute { .. } | Op::Sleep { .. } | Op::Prefetch(_) => {}
         }
         self
     }
@@ -156,7 +159,7 @@ mod tests {
     const READ: Op = Op::Read { open: OpenId(0), file: FileId(0), offset_bytes: 6000, length_bytes: 9000 };
 
     fn recording(ops: &[Op]) -> Recording {
-        Recording { file_pages: vec![10], programs: vec![ops.into()] }
+        Recording { file_pages: vec![10], programs: vec![ops.into()], used: None }
     }
 
     #[test]

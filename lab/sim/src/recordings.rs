@@ -9,13 +9,14 @@
 
 mod trace;
 
-use crate::{Op, Recording, RecordingKind, Recordings, Scenario, ScenarioError};
+use crate::{Op, Recording, RecordingKind, Recordings, Scenario, ScenarioError, UsedRanges};
 use ahead_policy::{FileId, OpenId, PAGE_BYTES};
 use ahead_profile::{Extent, LoadError, Profile};
 use ahead_sys::directory::HeldFile;
 use std::ffi::OsStr;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Reads recordings from files.
 pub struct Files;
@@ -143,7 +144,8 @@ fn of_profile(profile: &Profile) -> Recording {
         .collect();
     uses.sort_by_key(|(_, extent)| extent.first_use_us);
     let file_pages = on_disk.iter().map(|file| file_pages(&profile.files[*file])).collect();
-    Recording { file_pages, programs: vec![ops(profile, &uses).into()] }
+    let used = Some(Arc::new(UsedRanges::of(profile, &on_disk)));
+    Recording { file_pages, programs: vec![ops(profile, &uses).into()], used }
 }
 
 /// Length of a file, pages: the recorded one, or the end of the last use if that is larger.

@@ -10,9 +10,10 @@ use crate::counters::{Counters, Finished};
 use crate::layout::{Allocator, FileLayout, Scheme};
 use crate::machine::{Machine, Program, Settings};
 use crate::patterns::{Pattern, Stream};
+use crate::planned::PlanSettings;
 use crate::queue::{Queue, Scheduler};
 use crate::recording::{NoRecordings, Recording, Recordings};
-use crate::workload::{Ops, foretell};
+use crate::workload::{Op, Ops, PrefetchOp, foretell};
 use crate::world::World;
 use ahead_device::Model;
 use ahead_policy::{Choice, FileId, Limits, PAGE_BYTES, Page, Parameters, Policy, UnknownPolicy};
@@ -22,6 +23,9 @@ use std::sync::Arc;
 
 /// The limit on the length of a scenario, bytes. A scenario is a page of text.
 const MAX_TEXT_BYTES: usize = 256 << 10;
+
+/// Part of the memory that a prefetch fills at most, as `ahead run` without a budget.
+const PREFETCHED_SHARE: u64 = 2;
 
 /// The reason why a scenario cannot be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -194,13 +198,52 @@ impl Scenario {
     }
 
     fn machine(&self, choice: &Choice) -> Result<Machine, UnknownPolicy> {
+        let (files, programs) = (self.layouts(), self.programs());
+        if choice.description().needs_profile() {
+            let policy = choice.build(&Parameters { is_prefetched: self.has_profile(), ..Parameters::default() })?;
+            let programs = self.with_prefetch(programs, &files.0);
+            return Ok(self.build(policy, files, programs));
+        }
         let foretold = || foretell(self.programs().into_iter().map(|program| program.ops.filter_map(|op| op.pages())));
         let future = choice.description().needs_future().then(foretold);
-        Ok(self.build(self.policy(choice, future)?, self.layouts(), self.programs()))
+        Ok(self.build(self.policy(choice, future)?, files, programs))
     }
 
     fn policy(&self, choice: &Choice, future: Option<Arc<[(FileId, Page)]>>) -> Result<Box<dyn Policy>, UnknownPolicy> {
-        choice.build(&Parameters { device: self.disk.model.device_description(), budget_pages: None, future })
+        choice.build(&Parameters { device: self.disk.model.device_description(), future, ..Parameters::default() })
+    }
+
+    /// Whether a workload repeats a profile.
+    fn has_profile(&self) -> bool {
+        self.recordings().any(|(recording, ..)| recording.used.is_some())
+    }
+
+    /// The programs with the prefetch of each profile: a program waits for its head start.
+    fn with_prefetch(&self, mut programs: Vec<Program>, files: &[FileLayout]) -> Vec<Program> {
+        let mut workers = Vec::new();
+        let mut next = self.streams().count();
+        for (gate, (recording, first_file, _)) in (0..).zip(self.recordings()) {
+            let own = next..next + recording.programs.len();
+            next = own.end;
+            let Some(used) = &recording.used else { continue };
+            let (of_plan, is_held) = used.workers(&PlanSettings {
+                description: self.disk.model.device_description(),
+                cap_bytes: self.disk.longest_bytes().max(self.disk.window_pages * PAGE_BYTES),
+                budget_bytes: self.memory_pages * PAGE_BYTES / PREFETCHED_SHARE,
+                files: &files[first_file as usize..],
+                first_file,
+                gate,
+            });
+            workers.extend(of_plan);
+            for program in programs[own].iter_mut().filter(|_| is_held) {
+                let ops = std::mem::replace(&mut program.ops, Box::new(std::iter::empty()));
+                let waits = Op::Prefetch(PrefetchOp::AwaitRelease { gate });
+                program.ops = Box::new(std::iter::once(waits).chain(ops));
+            }
+        }
+        // The prefetch begins first.
+        let workers = workers.into_iter().map(|ops| Program { ops, user_per_page_ns: 0.0 });
+        workers.chain(programs).collect()
     }
 
     /// The scenario's machine and disk with other programs instead of its workloads. The files are numbered from 0,

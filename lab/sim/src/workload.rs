@@ -102,6 +102,41 @@ pub enum Op {
         /// The duration, nanoseconds.
         time_ns: u64,
     },
+    /// An operation of a prefetch, or of the program that it serves. Recordings have none.
+    Prefetch(PrefetchOp),
+}
+
+/// An operation of the workers of a prefetch ([`crate::UsedRanges`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PrefetchOp {
+    /// Requests pages by a call (`readahead`). Waits for room in the queue, but not for the pages.
+    Request {
+        /// The file.
+        file: FileId,
+        /// The first page.
+        first: Page,
+        /// The number of pages.
+        pages: u64,
+    },
+    /// Waits until none of these pages is in flight.
+    Await {
+        /// The file.
+        file: FileId,
+        /// The first page.
+        first: Page,
+        /// The number of pages.
+        pages: u64,
+    },
+    /// Ends the head start: programs that wait for it start.
+    Release {
+        /// The number of the head start.
+        gate: u32,
+    },
+    /// The program waits for the head start.
+    AwaitRelease {
+        /// The number of the head start.
+        gate: u32,
+    },
 }
 
 /// The operations of a process, in their order.

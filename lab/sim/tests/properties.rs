@@ -15,7 +15,7 @@ fn policies() -> Vec<String> {
         };
         plain.then(|| policy.name.to_owned()).into_iter().chain(given)
     };
-    CATALOGUE.iter().flat_map(written).collect()
+    CATALOGUE.iter().filter(|policy| !policy.needs_profile()).flat_map(written).collect()
 }
 
 /// Time that CFQ idles the disk after a read (`slice_idle`).

@@ -20,7 +20,11 @@ impl Recordings for Two {
             });
             ops.collect()
         };
-        Ok(Recording { file_pages: vec![64, 64, 64], programs: vec![program(0, [0, 1]), program(2, [1, 2])] })
+        Ok(Recording {
+            file_pages: vec![64, 64, 64],
+            programs: vec![program(0, [0, 1]), program(2, [1, 2])],
+            used: None,
+        })
     }
 }
 

@@ -6,10 +6,10 @@
 //!                                                     └──▶ groups that are due: cached, or requested
 //! ```
 
-use crate::advise::groups::Groups;
 use crate::advise::pace::Pace;
 use crate::advise::region::Region;
 use crate::advise::watch::{Found, Survey, Watch, new_parts};
+use ahead_policy::groups::Groups;
 use ahead_policy::pattern::Route;
 use ahead_sys::Result;
 use ahead_sys::pagemap::Pagemap;

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 /// Longest sleep of a helper thread; a new region and a dropped one wake it.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
-/// Memory for the lists of one look at most, bytes: of a group of [`crate::advise::groups::LARGEST_GROUP_UNITS`].
+/// Memory for the lists of one look at most, bytes: of a group of [`ahead_policy::groups::LARGEST_GROUP_UNITS`].
 const LOOK_BYTES: usize = 256 << 10;
 
 /// Time until the next look of a process without memory.

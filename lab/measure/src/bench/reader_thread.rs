@@ -114,7 +114,9 @@ impl<'a> ReaderThread<'a> {
             Op::Sync { .. } => self.sync()?,
             Op::Compute { time_ns } => spin(time_ns),
             Op::Sleep { time_ns } => std::thread::sleep(Duration::from_nanos(time_ns)),
-            Op::Advise { .. } => return Err(Error::Job(format!("{op:?} is not supported on real files"))),
+            Op::Advise { .. } | Op::Prefetch(_) => {
+                return Err(Error::Job(format!("{op:?} is not supported on real files")));
+            }
         }
         Ok(())
     }

@@ -185,7 +185,7 @@ impl<'a> TaskRunner<'a> {
                     std::thread::sleep(Duration::from_nanos(time_ns).min(LONGEST_PAUSE));
                 }
                 // Files are opened at first use; a read has an offset; writes have no effect on read-ahead.
-                Op::Open { .. } | Op::Seek { .. } | Op::Write { .. } | Op::Sync { .. } => {}
+                Op::Open { .. } | Op::Seek { .. } | Op::Write { .. } | Op::Sync { .. } | Op::Prefetch(_) => {}
             }
         }
         Ok(self.result)

@@ -112,7 +112,7 @@ mod tests {
             |file, offset_bytes| Op::Read { open: OpenId(file), file: FileId(file), offset_bytes, length_bytes: 4096 };
         let touch = Op::Touch { open: OpenId(1), file: FileId(1), first: 1, pages: 1, mapped: Mapped::default() };
         let ops = [read(0, 1 << 20), touch, read(0, 0)];
-        Recording { file_pages: vec![1 << 20, 10, 7], programs: vec![ops.into(); programs] }
+        Recording { file_pages: vec![1 << 20, 10, 7], programs: vec![ops.into(); programs], used: None }
     }
 
     #[test]

@@ -68,7 +68,8 @@ fn recording_of<R: Read>(mut reader: Reader<R>, max_ops: usize) -> Result<Record
         return Err(format!("{lost} events were lost during the recording"));
     }
     let file_pages = threads.file_bytes.iter().map(|bytes| bytes.div_ceil(PAGE_BYTES)).collect();
-    Ok(Recording { file_pages, programs: threads.by_task.into_values().map(|thread| thread.ops.into()).collect() })
+    let programs = threads.by_task.into_values().map(|thread| thread.ops.into()).collect();
+    Ok(Recording { file_pages, programs, used: None })
 }
 
 impl Threads {

@@ -2,7 +2,7 @@
 
 use super::Scenario;
 use crate::patterns::Stream;
-use ahead_policy::PAGE_BYTES;
+use ahead_policy::{PAGE_BYTES, UnknownPolicy};
 
 /// The limit on steps of a run: accesses to pages, calls, slices of computing. At ten million a second, this number
 /// takes half an hour.
@@ -117,6 +117,12 @@ impl Scenario {
 
     /// The pages that a policy requests after each jump take time, too.
     fn check_policies(&self) -> Result<(), Impossible> {
+        for (index, policy) in self.policies.iter().enumerate() {
+            if policy.description().needs_profile() && !self.has_profile() {
+                let name = policy.description().name;
+                return wrong(Blame::Policy(index), UnknownPolicy::NeedsProfile { name }.to_string());
+            }
+        }
         let streams = || self.workloads.iter().flat_map(|workload| &workload.streams);
         let jumps = streams().map(Stream::jumps).fold(0, u64::saturating_add);
         for (index, policy) in self.policies.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Which group is requested when. Pure: positions of the reader go in, ranges come out.
+//! What is requested ahead of one reader of a mapped file, group by group. Pure: positions of the reader go in, ranges come out.
 //!
 //! ```text
 //!                    front of the reader
@@ -11,9 +11,12 @@
 //! This is the rule of O'Connor and Tracy (2000): with `n` given, memory for 2n pages suffices. Without, the distance between the reader and
 //! the end of the requests is that of [`Distance`]: it doubles when the reader waits.
 //!
-//! A unit is a page, or a record of a stride ([`ahead_policy::pattern::Route`]). Units count in the direction of the reader.
+//! A unit is a page, or a record of a stride ([`Route`](crate::pattern::Route)). Units count in the direction of the reader.
+//!
+//! The user is the library for programs (`ahead_read::advise`), or the policy [`mapped-reader`](crate::policies::mapped_reader) on the simulator's
+//! machine.
 
-use ahead_policy::reading::{Distance, LARGEST_PIECE_BYTES};
+use crate::reading::{Distance, LARGEST_PIECE_BYTES};
 use std::ops::Range;
 
 /// Largest adaptive distance, bytes: 16 ms at 1 GB/s, the latency of a network disk and the time that a thread may wait for a processor.
