@@ -188,6 +188,12 @@ impl<J: Send + 'static, K: Copy + Eq + Send + 'static> Workers<J, K> {
         self.work.notify_all();
     }
 
+    /// Has all jobs performed, ends the workers, and waits for their end.
+    pub fn finish(&self) {
+        self.end(|_| true);
+        self.wait_while(Duration::MAX, |_, threads| threads > 0);
+    }
+
     /// Starts workers if fewer are free than jobs could run. The lock is held, so that each caller knows whether there is a worker. Returns how
     /// many jobs could run.
     fn start_workers(self: &Arc<Self>, state: &mut State<J, K>) -> usize {

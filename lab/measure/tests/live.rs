@@ -13,7 +13,7 @@ fn cold_file(pages: usize) -> Option<tempfile::NamedTempFile> {
 }
 
 fn engine(policy: &str, settings: Settings) -> Engine {
-    Engine::new(named(policy).unwrap().build(&Parameters::default()).unwrap(), settings).unwrap()
+    Engine::new(named(policy).unwrap().build(&Parameters::default()).unwrap(), settings)
 }
 
 fn window(pages: u64) -> Settings {
@@ -120,8 +120,7 @@ fn readers_with_large_requests_take_turns_in_a_small_queue() {
         ..DeviceDescription::WU_2010
     };
     let policy = named("ahead").unwrap().build(&Parameters { device, ..Parameters::default() }).unwrap();
-    let engine =
-        Engine::new(policy, Settings { queue_limit: Some(2), window_pages: Some(32), ..Settings::default() }).unwrap();
+    let engine = Engine::new(policy, Settings { queue_limit: Some(2), window_pages: Some(32), ..Settings::default() });
     let files: Vec<_> = (0..8).map_while(|_| cold_file(4096)).collect();
     std::thread::scope(|scope| {
         for file in &files {
@@ -158,7 +157,7 @@ fn a_reader_s_own_page_does_not_hold_the_room_that_it_waits_for() {
     for queue_limit in [1, 2, 64] {
         assert!(becomes_cold(file.as_file()));
         let settings = Settings { queue_limit: Some(queue_limit), ..Settings::default() };
-        let engine = Engine::new(Box::new(Apart), settings).unwrap();
+        let engine = Engine::new(Box::new(Apart), settings);
         let mut reader = engine.open(file.path()).unwrap();
         read_all(&mut reader, 400, PAGE);
         let counters = engine.counters();

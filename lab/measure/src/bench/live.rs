@@ -32,7 +32,7 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let path = std::env::current_exe()?;
 //! let policy = ahead_policy::named("true-readahead(64)")?.build(&Default::default())?;
-//! let engine = Engine::new(policy, Settings::default())?;
+//! let engine = Engine::new(policy, Settings::default());
 //! let mut reader = engine.open(&path)?;
 //! let mut buffer = vec![0; 65_536];
 //! let read = reader.read_at(&mut buffer, 0)?;

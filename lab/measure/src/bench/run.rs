@@ -148,7 +148,7 @@ pub fn run(variant: &Variant, settings: &RunSettings) -> Result<Observed> {
             let parameters = Parameters { device: settings.device, future, ..Parameters::default() };
             let device = Some(settings.device);
             let settings = Settings { window_pages: read_ahead.pages, device, ..Settings::default() };
-            Some(Engine::new(choice.build(&parameters)?, settings)?)
+            Some(Engine::new(choice.build(&parameters)?, settings))
         }
     };
     let readers = engine.as_ref().map(|engine| open_in_order(engine, read_ahead, files)).transpose()?;

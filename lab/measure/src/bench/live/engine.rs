@@ -23,10 +23,6 @@ const QUEUE_LIMIT: u32 = 128;
 const LONGEST_QUEUE: Duration = Duration::from_millis(200);
 /// Minimum number of requests: the disk serves one, and the scheduler chooses among the others.
 const LEAST_QUEUE: u32 = 4;
-/// Threads that wait for arrivals. The arrival of this number of requests is noticed in any order; further ones in request order.
-const REAPERS: usize = 32;
-/// Their stacks, bytes: they call nothing that needs more.
-const REAPER_STACK_BYTES: usize = 128 << 10;
 
 /// An engine with its policy. Its readers may be used in any thread, also after the engine was dropped.
 pub struct Engine {
@@ -35,18 +31,8 @@ pub struct Engine {
 
 impl Engine {
     /// Creates an engine for a policy.
-    ///
-    /// Errors: no thread could be started.
-    pub fn new(policy: Box<dyn Policy>, settings: Settings) -> Result<Engine> {
-        let shared = Arc::new(Shared::new(LiveState::new(policy, settings)));
-        let mut running = Running { shared: shared.clone(), reapers: Vec::new() };
-        for _ in 0..REAPERS {
-            let shared = shared.clone();
-            let reaper = std::thread::Builder::new().name("arrivals".into()).stack_size(REAPER_STACK_BYTES);
-            let refused = |e| ahead_sys::Error::io("start a thread that waits for arrivals (ulimit -u, pids.max)", e);
-            running.reapers.push(reaper.spawn(move || shared.reap()).map_err(refused)?);
-        }
-        Ok(Engine { running: Arc::new(running) })
+    pub fn new(policy: Box<dyn Policy>, settings: Settings) -> Engine {
+        Engine { running: Arc::new(Running { shared: Shared::new(LiveState::new(policy, settings)) }) }
     }
 
     /// Opens a file to be read through the policy.

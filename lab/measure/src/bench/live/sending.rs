@@ -5,7 +5,7 @@
 //!                                                                    ╰── waited for by reapers, or by the reader that misses
 //! ```
 
-use crate::bench::live::state::{LiveState, Locked, Sent, Shared};
+use crate::bench::live::state::{LiveState, Locked, REAPERS, Sent, Shared};
 use ahead_fetch::calls;
 use ahead_policy::{Access, Event, FileId, OpenId, PAGE_BYTES, Page, Request, View, WhenFull};
 use ahead_sys::cache;
@@ -96,7 +96,7 @@ impl Shared {
         let needed = state.needs(&requests);
         let turn = needed > 0;
         if turn {
-            self.hand_over(&mut state, asker);
+            state = self.hand_over(state, asker);
             state = self.take_turn(state, needed);
         }
         while let Some(request) = requests.pop_front() {
@@ -113,7 +113,7 @@ impl Shared {
                     requests.extend(state.drop_rest(request.file, &rows, asker.open));
                     break;
                 } else {
-                    self.hand_over(&mut state, asker);
+                    state = self.hand_over(state, asker);
                     state = self.wait_for_room(state, turn);
                 }
             }
@@ -138,28 +138,25 @@ impl Shared {
     }
 
     /// Leaves the thread's own request to the reapers, because the thread has to wait for room in the queue first.
-    fn hand_over(&self, state: &mut LiveState, asker: &mut Asker) {
-        if let (Some((file, _)), Some(pages)) = (asker.awaits, asker.request.take()) {
-            self.leave(state, file, pages);
+    fn hand_over<'a>(&'a self, state: Locked<'a>, asker: &mut Asker) -> Locked<'a> {
+        match (asker.awaits, asker.request.take()) {
+            (Some((file, _)), Some(pages)) => self.leave(state, file, pages),
+            _ => state,
         }
     }
 
     /// Lets the reapers wait for a sent request.
-    fn leave(&self, state: &mut LiveState, file: FileId, pages: Range<Page>) {
-        if let Some(fd) = state.world.book(file).map(|book| book.file.clone()) {
-            state.sent.push_back(Sent { fd, file, pages });
-            self.sent.notify_one();
-        }
+    fn leave<'a>(&'a self, state: Locked<'a>, file: FileId, pages: Range<Page>) -> Locked<'a> {
+        let Some(fd) = state.world.book(file).map(|book| book.file.clone()) else { return state };
+        drop(state);
+        self.reapers.run_or_perform((), REAPERS, Sent { fd, file, pages });
+        self.lock()
     }
 
     /// The reader has waited for its page of the request that was left to it. `is_whole`: all of the request has arrived.
     pub fn ended(&self, file: FileId, pages: Range<Page>, is_whole: bool) {
-        let mut state = self.lock();
-        if is_whole {
-            drop(self.came(state, file, pages, true));
-        } else {
-            self.leave(&mut state, file, pages);
-        }
+        let state = self.lock();
+        drop(if is_whole { self.came(state, file, pages, true) } else { self.leave(state, file, pages) });
     }
 
     /// Waits for room for a request, in turn, except for the thread that has the turn.
@@ -198,29 +195,16 @@ impl Shared {
             }
         }
         drop(row);
-        let mut state = self.lock();
         for pages in pieces.into_iter().filter(|pages| !asker.takes(file, pages)) {
-            state.sent.push_back(Sent { fd: fd.clone(), file, pages });
-            self.sent.notify_one();
+            self.reapers.run_or_perform((), REAPERS, Sent { fd: fd.clone(), file, pages });
         }
-        state
+        self.lock()
     }
 
-    /// Waits for sent requests, one after the other, until the engine ends.
-    pub fn reap(&self) {
-        let mut state = self.lock();
-        loop {
-            let Some(sent) = state.sent.pop_front() else {
-                if state.closing {
-                    return;
-                }
-                state = self.sent.wait(state).ignore_poison();
-                continue;
-            };
-            drop(state);
-            let arrived = wait_for(&sent);
-            state = self.came(self.lock(), sent.file, sent.pages, arrived);
-        }
+    /// Waits for a sent request.
+    pub fn reap(&self, sent: &Sent) {
+        let arrived = wait_for(sent);
+        drop(self.came(self.lock(), sent.file, sent.pages.clone(), arrived));
     }
 
     /// Records the end of a request: its pages have arrived, or could not be read.

@@ -2,6 +2,7 @@
 
 use crate::bench::live::book::{Book, index};
 use crate::bench::live::world::World;
+use ahead_fetch::Workers;
 use ahead_model::DeviceNumber;
 use ahead_policy::{
     DeviceDescription, Event, FileId, Limits, OpenId, Page, Policy, Request, Requests, Wants, WhenFull,
@@ -10,8 +11,10 @@ use ahead_sys::locks::IgnorePoison;
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+
+/// Threads that wait for arrivals. The arrival of this number of requests is noticed in any order; further ones in request order.
+pub(crate) const REAPERS: usize = 32;
 
 /// The settings of an engine.
 #[derive(Clone, Copy, Debug, Default)]
@@ -71,11 +74,9 @@ pub(crate) struct LiveState {
     /// The file of each open file number.
     opened: Vec<Option<FileId>>,
     pub settings: Settings,
-    pub sent: VecDeque<Sent>,
     /// The threads that wait for room in the queue, by ascending ticket numbers.
     pub line: VecDeque<u64>,
     pub next_in_line: u64,
-    pub closing: bool,
 }
 
 /// The state that readers and reapers share.
@@ -83,8 +84,8 @@ pub(crate) struct Shared {
     state: Mutex<LiveState>,
     /// Signalled when there is room in the queue.
     pub room: Condvar,
-    /// Signalled when a request was sent.
-    pub sent: Condvar,
+    /// The threads that wait for arrivals.
+    pub reapers: Arc<Workers<Sent, ()>>,
     /// The thread whose requests are sent without others in between.
     pub row: Mutex<()>,
 }
@@ -94,23 +95,22 @@ pub(crate) type Locked<'a> = MutexGuard<'a, LiveState>;
 /// The shared state with its threads, which end when the last engine and reader are dropped.
 pub(crate) struct Running {
     pub shared: Arc<Shared>,
-    pub reapers: Vec<JoinHandle<()>>,
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.shared.lock().closing = true;
-        self.shared.sent.notify_all();
-        for reaper in self.reapers.drain(..) {
-            // The panic of a reaper has printed its message already.
-            let _ = reaper.join();
-        }
+        self.shared.reapers.finish();
     }
 }
 
 impl Shared {
-    pub fn new(state: LiveState) -> Shared {
-        Shared { state: Mutex::new(state), room: Condvar::new(), sent: Condvar::new(), row: Mutex::new(()) }
+    pub fn new(state: LiveState) -> Arc<Shared> {
+        Arc::new_cyclic(|shared: &Weak<Shared>| {
+            let shared = shared.clone();
+            let reap = move |sent| shared.upgrade().iter().for_each(|shared| shared.reap(&sent));
+            let reapers = Workers::new("arrivals", REAPERS, reap);
+            Shared { state: Mutex::new(state), room: Condvar::new(), reapers, row: Mutex::new(()) }
+        })
     }
 
     /// After a panic of a thread that held the lock, only counters may be wrong.
@@ -129,10 +129,8 @@ impl LiveState {
             files: HashMap::new(),
             opened: Vec::new(),
             settings,
-            sent: VecDeque::new(),
             line: VecDeque::new(),
             next_in_line: 0,
-            closing: false,
         }
     }
 
