@@ -1,7 +1,7 @@
 //! docs/reference/json.md and device-description.md name every key that is printed.
 
-use ahead::compare::{ColdState, DeviceReads, Measured, Report, RivalResult, Sample, Spread};
-use ahead::prefetch::{Account, DescriptionSource, DeviceDescription, Issued, Reason, Skipped, Source, UsedDevice};
+use ahead::compare::{Measured, Report, RivalResult, Sample};
+use ahead::prefetch::{Account, DescriptionSource, DeviceDescription, Reason, UsedDevice};
 use ahead_tests::rig::prelude::*;
 
 fn root() -> PathBuf {
@@ -79,18 +79,17 @@ fn every_key_of_tune_without_a_measurement_is_documented() {
 
 #[test]
 fn every_key_of_an_account_is_documented() {
-    let device = UsedDevice::new(&DeviceDescription::default(), DescriptionSource::Saved);
-    let issued = |source| Issued { source, range: 0..1, bridged: false };
-    let account = Account {
-        skipped: [(Reason::Deadline, Skipped::default())].into(),
-        devices: vec![device],
-        ranges: vec![issued(Source::File(0)), issued(Source::Metadata(0))],
-        used_bytes: Some(0),
-        wasted_bytes: Some(0),
-        late_bytes: Some(0),
-        lost_events: Some(0),
-        ..Account::default()
+    let issued = |source: &str| {
+        serde_json::from_value(
+            serde_json::json!({ "source": { source: 0 }, "range": { "start": 0, "end": 1 }, "bridged": false }),
+        )
+        .unwrap()
     };
+    let mut account = observed_account();
+    account.skip(Reason::Deadline, 0);
+    account.devices.push(UsedDevice::new(&DeviceDescription::default(), DescriptionSource::Saved));
+    account.ranges = ["File", "Metadata"].map(issued).to_vec();
+    (account.used_bytes, account.wasted_bytes) = (Some(0), Some(0));
     let heading = "### ahead replay --json, ahead run --account FILE";
     assert_documented(&[heading], &serde_json::to_value(&account).unwrap());
     assert_eq!(serde_json::from_str::<Account>(&serde_json::to_string(&account).unwrap()).unwrap(), account);
@@ -99,7 +98,8 @@ fn every_key_of_an_account_is_documented() {
 /// Figures of a comparison are optional: an account without them has the same form as before.
 #[test]
 fn account_of_a_prefetch_has_no_keys_of_a_comparison() {
-    let account = Account { requests: 1, issued_bytes: 4096, ..Account::default() };
+    let mut account = Account::default();
+    (account.requests, account.issued_bytes) = (1, 4096);
     let json = serde_json::to_string(&account).unwrap();
     let expected = r#"{"requests":1,"issued_bytes":4096,"metadata_bytes":0,"bridged_bytes":0,"large_folio_bytes":0,"#
         .to_owned()
@@ -123,64 +123,34 @@ fn every_key_of_top_and_steer_is_documented() {
     assert_documented(&["### ahead steer --json"], &summary);
 }
 
+/// An account of a run that was observed.
+fn observed_account() -> Account {
+    let mut account = Account::default();
+    (account.late_bytes, account.lost_events) = (Some(0), Some(0));
+    account
+}
+
 fn report(account: Account) -> Report {
-    let spread = Spread { median: 1.0, min: 1.0, max: 1.0 };
-    let measured = Measured {
-        spread,
-        device: DeviceReads::default(),
-        evicted_bytes: None,
-        samples: vec![Sample::default()],
-        repeated: Vec::new(),
-    };
-    let rival = RivalResult { name: String::new(), status: 0, measured: measured.clone(), recovered_share: None };
-    Report {
-        kernel: String::new(),
-        machine: String::new(),
-        read_ahead_kb: None,
-        read_ahead_kb_seen: Vec::new(),
-        recorded_meanwhile: false,
-        measured_unix_s: 0,
-        runs: 1,
-        program_status: 0,
-        ready: None,
-        model: None,
-        beyond_rig: false,
-        cold: measured.clone(),
-        ahead: measured.clone(),
-        warm: measured,
-        cold_state: ColdState::new("data", &[], 0),
-        speedup: None,
-        bound_s: None,
-        bound_by: None,
-        recovered_share: None,
-        account,
-        used_according_to: "the profile",
-        device: DeviceReads::default(),
-        against: vec![rival],
-        verdict: String::new(),
-    }
+    let mut measured = Measured::default();
+    measured.samples.push(Sample::default());
+    let mut report = Report::default();
+    (report.cold, report.ahead, report.warm) = (measured.clone(), measured.clone(), measured);
+    (report.account, report.against, report.used_according_to) = (account, vec![RivalResult::default()], "the profile");
+    report
 }
 
 #[test]
 fn every_key_of_a_comparison_is_documented() {
-    let account = Account { late_bytes: Some(0), lost_events: Some(0), ..Account::default() };
-    assert_documented(&["### ahead compare --json"], &serde_json::to_value(report(account)).unwrap());
+    assert_documented(&["### ahead compare --json"], &serde_json::to_value(report(observed_account())).unwrap());
 }
 
 /// The report embeds the account of the median run. It prints six of its figures at this place, without the keys of
 /// `ahead replay --json`.
 #[test]
 fn figures_of_the_account_keep_their_keys_in_a_comparison() {
-    let account = Account {
-        requests: 7,
-        issued_bytes: 60,
-        used_bytes: Some(30),
-        bridged_bytes: 20,
-        wasted_bytes: Some(10),
-        stale_bytes: 5,
-        lost_events: Some(0),
-        ..Account::default()
-    };
+    let mut account = Account::default();
+    (account.requests, account.issued_bytes, account.bridged_bytes, account.stale_bytes) = (7, 60, 20, 5);
+    (account.used_bytes, account.wasted_bytes, account.lost_events) = (Some(30), Some(10), Some(0));
     let json = |account| serde_json::to_string(&report(account)).unwrap();
     let figures = |late: &str| {
         format!(
@@ -189,7 +159,8 @@ fn figures_of_the_account_keep_their_keys_in_a_comparison() {
     };
     let printed = json(account.clone());
     assert!(printed.contains(&figures("null")), "{printed}");
-    assert!(json(Account { late_bytes: Some(4), ..account }).contains(&figures("4")));
+    account.late_bytes = Some(4);
+    assert!(json(account).contains(&figures("4")));
     let printed: Value = serde_json::from_str(&printed).unwrap();
     let mut keys: Vec<&str> = printed.as_object().unwrap().keys().map(String::as_str).collect();
     keys.sort_unstable();

@@ -62,7 +62,7 @@ impl User {
                 Box::new(reader)
             }
             User::Prefetcher => {
-                let options = PrefetcherOptions { budget: Budget::new(64 * MIB), ..PrefetcherOptions::default() };
+                let options = PrefetcherOptions::default().budget(Budget::new(64 * MIB));
                 let mut prefetcher = Prefetcher::with_options([Path::new("/absent"), path].map(PathBuf::from), options);
                 // Nothing is read ahead before the first item is taken.
                 prefetcher.next();

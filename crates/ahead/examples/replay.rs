@@ -2,7 +2,7 @@
 //!
 //! Recording needs root (BPF). Without a command the example reads a file that it makes beside its own program.
 
-use ahead::{Command, Recorder, Replay, Signals, cold};
+use ahead::{Command, Recorder, Replay, cold};
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -30,10 +30,8 @@ fn run() -> ahead::Result<()> {
         [] => vec!["cat".into(), sample.0.clone().into()],
         words => words.to_vec(),
     };
-    // Signals become events from here on, so that everything that was changed is taken back when one arrives.
-    let signals = Signals::take()?;
-    let command = Command { argv, discard_output: true, ..Command::default() };
-    let recording = Recorder::default().record(&command, &signals, &|notice| eprintln!("replay: {notice}"))?;
+    let command = Command::new(argv).discard_output(true);
+    let recording = Recorder::default().record(&command, None, &|notice| eprintln!("replay: {notice}"))?;
     let profile = recording.profile;
     println!("recorded: {} files, {} bytes", profile.files.len(), profile.data_bytes());
 

@@ -15,13 +15,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Block devices and their nodes.
-pub type Devices = BTreeMap<DeviceNumber, PathBuf>;
+pub(crate) type Devices = BTreeMap<DeviceNumber, PathBuf>;
 
 /// The block devices below a profile's files and metadata.
 ///
 /// # Errors
 /// The mount table cannot be read.
-pub fn of_profile(profile: &Profile) -> Result<Devices> {
+pub(crate) fn of_profile(profile: &Profile) -> Result<Devices> {
     Ok(mounts_of(profile)?.iter().filter_map(block_device_of).collect())
 }
 
@@ -30,14 +30,14 @@ pub fn of_profile(profile: &Profile) -> Result<Devices> {
 ///
 /// # Errors
 /// The mount table cannot be read.
-pub fn cached_under(profile: &Profile) -> Result<BTreeSet<DeviceNumber>> {
+pub(crate) fn cached_under(profile: &Profile) -> Result<BTreeSet<DeviceNumber>> {
     let numbers = |mount: &Mount| [Some(mount.device), block_device_of(mount).map(|(device, _)| device)];
     Ok(sorting::set_of(mounts_of(profile)?.iter().flat_map(numbers).flatten()))
 }
 
 /// The block device below each superblock of a profile's files and metadata, by the number of the superblock. Empty if the mount table cannot
 /// be read.
-pub fn nodes_of(profile: &Profile) -> BTreeMap<DeviceNumber, PathBuf> {
+pub(crate) fn nodes_of(profile: &Profile) -> BTreeMap<DeviceNumber, PathBuf> {
     let node = |mount: &Mount| Some((mount.device, block_device_of(mount)?.1));
     mounts_of(profile).unwrap_or_default().iter().filter_map(node).collect()
 }
@@ -71,7 +71,7 @@ pub fn evict_file(path: &Path) -> Result<()> {
 
 /// The part of a profile's files that stayed cached after the eviction, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Kept {
+pub(crate) struct Kept {
     /// Bytes that are still cached, because other processes use them.
     pub cached: u64,
     /// Bytes of files that cannot be opened, or whose residency the kernel does not report to this user.
@@ -80,7 +80,7 @@ pub struct Kept {
 
 impl Kept {
     /// The maximum of two runs, for each count.
-    pub fn max(self, other: Kept) -> Kept {
+    pub(crate) fn max(self, other: Kept) -> Kept {
         Kept { cached: self.cached.max(other.cached), unknown: self.unknown.max(other.unknown) }
     }
 
@@ -99,7 +99,7 @@ impl Kept {
 ///
 /// # Errors
 /// Stopped; the caches could not be dropped.
-pub fn make_cold(profile: &Arc<Profile>, devices: &Arc<Devices>, signals: &Signals) -> Result<Kept> {
+pub(crate) fn make_cold(profile: &Arc<Profile>, devices: &Arc<Devices>, signals: &Signals) -> Result<Kept> {
     let (profile, devices) = (profile.clone(), devices.clone());
     unless_stopped(signals, move || {
         let files = profile.files.iter().filter(|file| !file.deleted);

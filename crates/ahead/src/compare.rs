@@ -11,28 +11,22 @@
 //!
 //! Times come from the runner. This module must never wait by itself, and never drop a run without counting it.
 
-pub mod bound;
+mod bound;
 mod closures;
-#[cfg(feature = "observe")]
 mod input;
-#[cfg(feature = "observe")]
 mod late;
-#[cfg(feature = "observe")]
 mod programs;
 mod ranges;
 mod report;
-#[cfg(feature = "observe")]
 mod scratch;
 mod usage;
 
 pub use ahead_model::Spread;
+pub use bound::BoundBy;
 pub use closures::Closures;
-#[cfg(feature = "observe")]
 pub use input::Input;
-#[cfg(feature = "observe")]
 pub use programs::{ProgramComparison, Rival, observe_evictions};
-pub use report::{ColdState, Report, RivalResult, recovered_share, verdict};
-pub use usage::judge;
+pub use report::{ColdState, Report, RivalResult};
 
 use crate::Result;
 use ahead_model::sorting;
@@ -92,7 +86,8 @@ struct Seconds {
 }
 
 /// All runs of one variant.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Measured {
     /// Of their times, seconds.
     #[serde(flatten, serialize_with = "Seconds::serialize")]
@@ -125,6 +120,7 @@ impl Measured {
 
 /// How to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Comparison {
     /// Rounds; each variant runs once in each. 0 counts as 1.
     pub rounds: u32,

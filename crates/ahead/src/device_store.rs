@@ -39,6 +39,7 @@ const ATTRIBUTES: [&str; 5] = ["dm/uuid", "wwid", "device/wwid", "serial", "devi
 
 /// A description and its source.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct KnownDevice {
     /// The description.
     pub description: DeviceDescription,

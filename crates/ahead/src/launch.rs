@@ -17,14 +17,13 @@ use std::time::{Duration, Instant};
 /// A program to start with its prefetch.
 #[derive(Clone, Debug)]
 pub struct Launch {
-    /// The program.
-    pub command: Command,
-    /// The prefetch.
-    pub request: Request,
+    command: Command,
+    request: Request,
 }
 
 /// The result of a launched program.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Launched {
     /// Its status, or why it could not be started.
     pub ended: Result<Ended>,
@@ -37,6 +36,11 @@ pub struct Launched {
 const LONGEST_SILENCE: Duration = LONGEST_HEAD_START.saturating_add(Duration::from_secs(1));
 
 impl Launch {
+    /// A program, and the prefetch of its files.
+    pub fn new(command: Command, request: Request) -> Launch {
+        Launch { command, request }
+    }
+
     /// Runs the program to its end. The prefetch never fails it: without a usable profile the program just runs, and a notice has the
     /// reason.
     ///

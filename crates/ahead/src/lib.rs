@@ -19,21 +19,26 @@
 
 #![warn(missing_docs)]
 
+#[cfg(feature = "observe")]
 pub mod cold;
+#[cfg(feature = "observe")]
 pub mod compare;
 pub mod device_store;
+#[cfg(feature = "observe")]
 mod drives;
 mod error;
-pub mod launch;
+mod launch;
 mod machine;
 mod notify;
 pub mod output;
 pub mod prefetch;
+#[cfg(feature = "observe")]
 pub mod record;
 pub mod restore;
-pub mod stopping;
+mod stopping;
 pub mod store;
-pub mod until;
+#[cfg(feature = "observe")]
+mod until;
 
 pub use ahead_files::load;
 pub use ahead_process::{Command, Signals};
@@ -41,11 +46,15 @@ pub use ahead_profile::Profile;
 pub use ahead_read::advise::{Advised, Behaviour, Counters as AdvisedCounters, advise, advise_raw};
 pub use ahead_read::prefetcher::{Counters as PrefetcherCounters, Item, Prefetcher, PrefetcherOptions, Window};
 pub use ahead_read::stream::{Block, Blocks, Budget, Counters as ReaderCounters, Pattern, Reader, ReaderOptions};
+#[cfg(feature = "observe")]
 pub use compare::Comparison;
 pub use error::{Error, Result, Stopped};
-pub use machine::{wait_for_machine, wait_for_machine_as_root};
+pub use launch::{Launch, Launched};
+pub use machine::wait_for_machine_as_root;
 pub use notify::Notify;
 pub use prefetch::{Account, Replay};
 #[cfg(feature = "observe")]
 pub use record::Recorder;
+pub use stopping::check_stopped;
+#[cfg(feature = "observe")]
 pub use until::Until;

@@ -16,7 +16,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// [`Stopped`]; the lock needs root.
-pub fn wait_for_machine(signals: &Signals, notify: Notify<'_>) -> Result<MachineLock> {
+pub(crate) fn wait_for_machine(signals: &Signals, notify: Notify<'_>) -> Result<MachineLock> {
     let mut is_first_try = true;
     loop {
         if let Some(lock) = MachineLock::try_acquire()? {

@@ -45,11 +45,13 @@ mod warm;
 mod worker;
 
 pub use account::{Account, DescriptionSource, Following, Issued, Order, Reason, Skipped, UsedDevice};
-pub use ahead_fetch::{LONGEST_STILL, NOT_ANSWERING};
+pub(crate) use ahead_fetch::{LONGEST_STILL, NOT_ANSWERING};
 pub use ahead_model::DeviceDescription;
 pub use ahead_plan::Source;
-pub use engine::{LONGEST_HEAD_START, Running, Stopper};
-pub use process::{PrefetchProcess, ProfileFile, Request, Stage};
+pub(crate) use engine::LONGEST_HEAD_START;
+pub use engine::{Running, Stopper};
+pub(crate) use process::Stage;
+pub use process::{PrefetchProcess, ProfileFile, Request};
 pub use progress::{Program, ProgressSource};
 pub use ranges::{Resolved, file_as_it_is, resolve};
 pub(crate) use shared::as_us;
@@ -127,42 +129,45 @@ pub fn reserve_descriptors(files: usize) {
     descriptors::reserve(sources::most_descriptors(files));
 }
 
-/// How to prefetch.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// Maximum number of prefetched bytes; `None`: half of the available memory.
-    pub budget_bytes: Option<u64>,
-    /// Stop after this time; `None`: no limit.
-    pub deadline: Option<Duration>,
-    /// When the program began to wait: all time limits count from then. `None`: from the start of the prefetch.
-    pub since: Option<Instant>,
-    /// Priority over other programs' reads.
-    pub priority: Priority,
-    /// Descriptions of devices. The description of any other device is derived from the recording.
-    pub descriptions: Descriptions,
-    /// When the program may start, on a disk that seeks.
-    pub head_start: HeadStart,
-    /// Whether [`Running::finish`] returns only when all pages have arrived.
-    pub wait: bool,
-    /// Whether to keep [`Account::ranges`].
-    pub keep_ranges: bool,
-    /// The directory below which the paths of the profile are.
-    pub root: Root,
-    /// Maximum number of threads: those of the prefetch and the caller's; `None`: what the devices and the system permit. With 2, the
-    /// fewest, one thread reads and the caller's, in [`Running::finish`], checks time and memory. A device that does not answer then
-    /// stops the prefetch of all devices.
-    pub threads: Option<usize>,
-    /// Read by first use on every disk, in small windows and without gaps, and at most a quarter of the available memory: on a machine
-    /// with little memory, pages that are read long before their use are evicted.
-    pub low_memory: bool,
-    /// How much of the profile is fetched ahead of the program.
-    pub window: WindowSize,
-    /// The program that a window follows; `None`: only its timeline and the clock move the window.
-    pub program: Option<Program>,
+ahead_model::options! {
+    /// How to prefetch.
+    #[derive(Clone, Debug, Default)]
+    pub struct Options {
+        /// Maximum number of prefetched bytes; `None`: half of the available memory.
+        pub budget_bytes: Option<u64>,
+        /// Stop after this time; `None`: no limit.
+        pub deadline: Option<Duration>,
+        /// When the program began to wait: all time limits count from then. `None`: from the start of the prefetch.
+        pub since: Option<Instant>,
+        /// Priority over other programs' reads.
+        pub priority: Priority,
+        /// Descriptions of devices. The description of any other device is derived from the recording.
+        pub descriptions: Descriptions,
+        /// When the program may start, on a disk that seeks.
+        pub head_start: HeadStart,
+        /// Whether [`Running::finish`] returns only when all pages have arrived.
+        pub wait: bool,
+        /// Whether to keep [`Account::ranges`].
+        pub keep_ranges: bool,
+        /// The directory below which the paths of the profile are.
+        pub root: Root,
+        /// Maximum number of threads: those of the prefetch and the caller's; `None`: what the devices and the system permit. With 2, the
+        /// fewest, one thread reads and the caller's, in [`Running::finish`], checks time and memory. A device that does not answer then
+        /// stops the prefetch of all devices.
+        pub threads: Option<usize>,
+        /// Read by first use on every disk, in small windows and without gaps, and at most a quarter of the available memory: on a machine
+        /// with little memory, pages that are read long before their use are evicted.
+        pub low_memory: bool,
+        /// How much of the profile is fetched ahead of the program.
+        pub window: WindowSize,
+        /// The program that a window follows; `None`: only its timeline and the clock move the window.
+        pub program: Option<Program>,
+    }
 }
 
 /// How much of a profile is fetched ahead of the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum WindowSize {
     /// All of it at once, up to the budget.
     #[default]
@@ -189,6 +194,7 @@ impl std::str::FromStr for WindowSize {
 
 /// The priority of a prefetch over other programs' reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Priority {
     /// As any program; for a prefetch that a program waits for.
     #[default]
@@ -199,6 +205,7 @@ pub enum Priority {
 
 /// When the program may start, on a disk that seeks. On other disks it starts at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub enum HeadStart {
     /// As the plan says.
     #[default]

@@ -2,64 +2,46 @@
 //!
 //! ```text
 //!     program ──▶ observe (BPF), or nobpf (ftrace, residency) ──▶ Observation ──▶ learn ──▶ Profile
-//!     └── Recorder: the whole way (feature `observe`) ────────────────────────────────────────────┘
+//!     └── Recorder: the whole way ────────────────────────────────────────────────────────────────┘
 //! ```
-//!
-//! [`learn`] is the part without an observer: it turns an observation into a profile of this machine's files.
 
-#[cfg(feature = "observe")]
 mod device_times;
-#[cfg(feature = "observe")]
 mod exact;
 mod filesystem;
-#[cfg(feature = "observe")]
 mod first_start;
-#[cfg(feature = "observe")]
 mod missing;
-#[cfg(feature = "observe")]
 mod others;
-#[cfg(feature = "observe")]
 mod read_ahead;
-#[cfg(feature = "observe")]
 mod recorder;
-#[cfg(feature = "observe")]
 mod single_faults;
-#[cfg(feature = "observe")]
 mod source;
 
-#[cfg(feature = "observe")]
 pub use ahead_observe::{Scope, check_privileges};
-#[cfg(feature = "observe")]
+pub use ahead_profile::learn::LeftOut;
 pub use first_start::{FirstStart, is_input_repeatable};
-#[cfg(feature = "observe")]
 pub(crate) use recorder::monotonic_ns;
-#[cfg(feature = "observe")]
 pub use recorder::{ReadAhead, Recorder, Recording};
-#[cfg(feature = "observe")]
 pub(crate) use single_faults::is_fault_around_off;
-#[cfg(feature = "observe")]
 pub use source::{SOURCES, Source};
-
-pub use ahead_profile::learn::{FileSystem, Host, LeftOut, Observation, Run};
-pub use filesystem::OsFileSystem;
 
 use ahead_model::{DeviceNumber, sorting};
 use ahead_profile::Profile;
-use ahead_profile::learn::memory_limit_bytes;
+pub(crate) use ahead_profile::learn::Run;
+use ahead_profile::learn::{Host, Observation, memory_limit_bytes};
 use ahead_sys::{Result, machine, maps, mounts};
+use filesystem::OsFileSystem;
 use std::collections::BTreeSet;
 
 /// Makes a profile of one observed run. Opens the files that were read, to ask for their places on the disk.
 ///
 /// Errors: the mount table cannot be read.
-pub fn learn(observation: &Observation, run: &Run) -> Result<(Profile, LeftOut)> {
+pub(crate) fn learn(observation: &Observation, run: &Run) -> Result<(Profile, LeftOut)> {
     Ok(ahead_profile::learn::to_profile(&OsFileSystem, &host()?, observation, run))
 }
 
 /// The files that an observed run wrote and that a later start reads.
 ///
 /// Errors: the mount table cannot be read.
-#[cfg(feature = "observe")]
 fn written_files(observation: &Observation, run: &Run) -> Result<Vec<ahead_profile::PathBytes>> {
     Ok(ahead_profile::learn::written_files(&OsFileSystem, &host()?, observation, run))
 }

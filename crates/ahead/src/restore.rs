@@ -40,7 +40,7 @@ pub fn after(process: ProcessId) -> Result<()> {
 
 /// Restores kernel settings that a killed process left changed, because they would falsify measurements. With the lock held, no other
 /// process needs them.
-pub fn settings(_lock: &MachineLock, notify: Notify<'_>) {
+pub(crate) fn settings(_lock: &MachineLock, notify: Notify<'_>) {
     report(ahead_process::undo::restore_settings(), notify);
 }
 

@@ -7,13 +7,15 @@ use crate::error::IoContext;
 use crate::{Error, Result, Stopped};
 use ahead_process::Signals;
 use std::sync::mpsc;
-use std::time::Duration;
 
 /// Runs `work`, or returns early when a signal arrives. Then the thread with the work ends with the process.
 ///
 /// # Errors
 /// [`Stopped`]; the thread could not be started, or panicked.
-pub fn unless_stopped<T: Send + 'static>(signals: &Signals, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+pub(crate) fn unless_stopped<T: Send + 'static>(
+    signals: &Signals,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T> {
     let (ended, end) = std::io::pipe().what("pipe")?;
     let (give, take) = mpsc::channel();
     let work = move || {
@@ -44,7 +46,8 @@ pub fn check_stopped(signals: &Signals) -> Result<()> {
 ///
 /// # Errors
 /// [`Stopped`]; the signals cannot be read.
-pub fn pause(signals: &Signals, time: Duration) -> Result<()> {
+#[cfg(feature = "observe")]
+pub(crate) fn pause(signals: &Signals, time: std::time::Duration) -> Result<()> {
     signals.wait(Some(time))?.map_or(Ok(()), |signal| Err(Stopped(signal.number).into()))
 }
 

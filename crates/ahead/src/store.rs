@@ -42,7 +42,7 @@ pub enum Arguments {
 ///
 /// `user`: the owner of the store, if it is not the calling user (root records for another user). Its store is in `~/.local/state`,
 /// because sudo does not pass on the user's environment.
-pub fn new_profile_path_for(argv: &[OsString], user: Option<&User>, arguments: Arguments) -> PathBuf {
+pub(crate) fn new_profile_path_for(argv: &[OsString], user: Option<&User>, arguments: Arguments) -> PathBuf {
     places(argv, user, arguments).swap_remove(0)
 }
 
@@ -71,10 +71,7 @@ fn renamed(argv: &[OsString], name: &OsStr) -> Vec<OsString> {
 /// The other names of a command's program: that of the file to which it is a link or, if it is none, those of links to it, as far as a
 /// profile in the store has them.
 fn other_names(argv: &[OsString], user: Option<&User>) -> Vec<OsString> {
-    let path_of = |name: &OsString| {
-        let command = Command { argv: vec![name.clone()], user: user.cloned(), ..Command::default() };
-        command.program_path()
-    };
+    let path_of = |name: &OsString| Command::new([name]).user(user.cloned()).program_path();
     let Some(program) = argv.first().and_then(path_of) else { return Vec::new() };
     let Ok(file) = program.canonicalize() else { return Vec::new() };
     let own = program_name(argv);
@@ -116,6 +113,7 @@ fn candidates(argv: &[OsString], user: Option<&User>) -> Vec<PathBuf> {
 
 /// A profile in the store.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Stored {
     /// Its file.
     pub path: PathBuf,

@@ -20,17 +20,19 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 use stream::{LineSeen, PIPE_MOST_BYTES, Pass, Stream};
 
-/// The end of a run of a program that does not end by itself. Without a condition, the run ends with the program.
-#[derive(Clone, Debug, Default)]
-pub struct Until {
-    /// A line of the program's standard output or standard error matches. Both are redirected to pipes.
-    pub output: Option<Regex>,
-    /// A process listens on this TCP port.
-    pub port: Option<u16>,
-    /// This file appears, or is replaced or written.
-    pub file: Option<PathBuf>,
-    /// How long the run goes on after it was ready: what a program reads beside its first work competes for the disk, too.
-    pub linger: Duration,
+ahead_model::options! {
+    /// The end of a run of a program that does not end by itself. Without a condition, the run ends with the program.
+    #[derive(Clone, Debug, Default)]
+    pub struct Until {
+        /// A line of the program's standard output or standard error matches. Both are redirected to pipes.
+        pub output: Option<Regex>,
+        /// A process listens on this TCP port.
+        pub port: Option<u16>,
+        /// This file appears, or is replaced or written.
+        pub file: Option<PathBuf>,
+        /// How long the run goes on after it was ready: what a program reads beside its first work competes for the disk, too.
+        pub linger: Duration,
+    }
 }
 
 /// The exit statuses of programs that a signal ended, also of a shell that waited for such a program.
@@ -38,7 +40,7 @@ const ENDED_BY_SIGNAL: RangeInclusive<i32> = 128 + 1..=128 + 64;
 
 /// The result of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Finished {
+pub(crate) struct Finished {
     /// The status to pass on: that of the program; 0 if `ahead` ended it because it was ready or the time limit had passed.
     pub status: i32,
     /// When the program was ready, the time limit passed, or the program ended.
@@ -78,7 +80,7 @@ impl Until {
     }
 
     /// Returns the command to start, with pipes if output is searched, and the state of the conditions before the start.
-    pub fn prepare(&self, command: &Command) -> Result<(Command, Watch<'_>)> {
+    pub(crate) fn prepare(&self, command: &Command) -> Result<(Command, Watch<'_>)> {
         let signs = self.signs(&["self".into()])?;
         if self.is_set() {
             // Processes that the program leaves behind become our children, so that they can be ended.
@@ -97,7 +99,7 @@ impl Until {
     ///
     /// # Errors
     /// A process listens on the port already.
-    pub fn signs(&self, processes: &[String]) -> Result<Signs<'_>> {
+    pub(crate) fn signs(&self, processes: &[String]) -> Result<Signs<'_>> {
         let looker = self.file.clone().map(Looker::new).transpose()?;
         let before = looker.as_ref().map(|looker| looker.look(FIRST_ANSWER_TIME).ok_or(Error::FileNotAnswering));
         let signs = Signs { until: self, looker, file_before: before.transpose()?.flatten() };
@@ -115,7 +117,7 @@ impl Until {
     }
 
     /// Runs a command to its end or readiness.
-    pub fn run(&self, command: &Command, signals: &Signals) -> Result<Finished> {
+    pub(crate) fn run(&self, command: &Command, signals: &Signals) -> Result<Finished> {
         let (command, watch) = self.prepare(command)?;
         let mut child = Child::spawn_held(&command)?;
         child.release(&command)?;
@@ -166,7 +168,7 @@ impl Looker {
 
 /// Conditions, visible from outside, that a program is ready.
 #[derive(Debug)]
-pub struct Signs<'a> {
+pub(crate) struct Signs<'a> {
     until: &'a Until,
     looker: Option<Looker>,
     file_before: Option<UntilIdentity>,
@@ -190,7 +192,7 @@ impl Signs<'_> {
 
 /// Waits for the end of one run.
 #[derive(Debug)]
-pub struct Watch<'a> {
+pub(crate) struct Watch<'a> {
     signs: Signs<'a>,
     pass_on: bool,
     streams: Vec<Stream>,

@@ -58,6 +58,7 @@ fn ranges_are_prefetched_or_were_cached() {
 }
 
 #[test]
+#[cfg(feature = "observe")]
 fn compare_measures_both_ways() {
     let output = run("compare", &[]);
     assert!(output.status.success(), "{}", text(&output.stderr));

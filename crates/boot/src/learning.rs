@@ -64,8 +64,8 @@ pub fn observe(signals: &Signals, notify: Notify<'_>) -> Result<Learned> {
     };
     let _alone = observe_alone()?;
     let earlier = Earlier::now();
-    let recorder = Recorder { starts_cold: true, ..Recorder::default() };
-    let recording = recorder.observe(&Scope::Everything, signals, notify)?;
+    let recorder = Recorder::default().starts_cold(true);
+    let recording = recorder.observe(&Scope::Everything, Some(signals), notify)?;
     let Ok(done) = std::fs::read_to_string(DONE) else { return Ok(Learned::Interrupted) };
     let mut profile = recording.profile;
     let reached_us = done.trim().parse().unwrap_or(0);
@@ -189,7 +189,8 @@ mod tests {
 
     #[test]
     fn changed_and_missing_files_are_stale() {
-        let mut account = Account { issued_bytes: 120, bridged_bytes: 20, ..Account::default() };
+        let mut account = Account::default();
+        (account.issued_bytes, account.bridged_bytes) = (120, 20);
         assert_eq!((stale_percent(&Account::default(), false), stale_percent(&account, false)), (0, 0));
         account.stale_bytes = 50;
         account.skip(prefetch::Reason::Missing, 50);

@@ -65,21 +65,10 @@ pub fn replay(signals: &Signals, notify: Notify<'_>) -> Result<Replayed> {
         None if save_packages_profile(notify)? => PACKAGES.into(),
         None => return Ok(Replayed::NoProfile),
     };
-    let request = Request {
-        profile: ProfileFile::Named(profile.clone()),
-        options: Options {
-            deadline: Some(DEADLINE),
-            since: Some(began),
-            // The boot waits for these pages: they are not less urgent than its own reads.
-            priority: Priority::Normal,
-            head_start: HeadStart::None,
-            ..Options::default()
-        },
-        device: None,
-        root: None,
-        account_file: None,
-        send_account: true,
-    };
+    // The boot waits for these pages: they are not less urgent than its own reads.
+    let options = Options::default().priority(Priority::Normal).head_start(HeadStart::None);
+    let options = options.deadline(Some(DEADLINE)).since(Some(began));
+    let request = Request::new(ProfileFile::Named(profile.clone()), options).send_account(true);
     let mut process = PrefetchProcess::start(&request, notify, &|error: &Error| error.to_string())?;
     if let Some(signal) = process.wait(signals, began, Some(DEADLINE))? {
         return Err(Error::Stopped(ahead::Stopped(signal)));

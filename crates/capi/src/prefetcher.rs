@@ -233,12 +233,10 @@ unsafe fn options_of(options: *const PrefetcherOptions) -> Result<ahead_read::pr
     if given.flags != 0 {
         return Err(Errno::INVALID);
     }
-    Ok(ahead_read::prefetcher::PrefetcherOptions {
-        window,
-        // SAFETY: the caller's promise.
-        budget: unsafe { budget_or_default(given.budget) }?,
-        threads: given.threads as usize,
-    })
+    // SAFETY: the caller's promise.
+    let budget = unsafe { budget_or_default(given.budget) }?;
+    let threads = given.threads as usize;
+    Ok(ahead_read::prefetcher::PrefetcherOptions::default().window(window).budget(budget).threads(threads))
 }
 
 /// Makes a prefetcher whose items come from a function of the program.

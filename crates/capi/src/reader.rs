@@ -113,16 +113,13 @@ unsafe fn options_of(options: *const ReaderOptions) -> Result<ahead_read::stream
         AHEAD_STRIDE => Some(Pattern::Stride(given.stride_bytes)),
         _ => return Err(Errno::INVALID),
     };
-    let defaults = ahead_read::stream::ReaderOptions::default();
-    Ok(ahead_read::stream::ReaderOptions {
-        // SAFETY: the caller's promise.
-        budget: unsafe { budget_or_default(given.budget) }?,
-        pattern,
-        direct: given.flags & AHEAD_READER_DIRECT != 0,
-        largest_distance_bytes: match given.largest_distance_bytes {
-            0 => defaults.largest_distance_bytes,
-            bytes => bytes,
-        },
+    // SAFETY: the caller's promise.
+    let budget = unsafe { budget_or_default(given.budget) }?;
+    let direct = given.flags & AHEAD_READER_DIRECT != 0;
+    let options = ahead_read::stream::ReaderOptions::default().budget(budget).pattern(pattern).direct(direct);
+    Ok(match given.largest_distance_bytes {
+        0 => options,
+        bytes => options.largest_distance_bytes(bytes),
     })
 }
 

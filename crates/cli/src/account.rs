@@ -125,9 +125,10 @@ mod tests {
 
     #[test]
     fn line_names_only_what_there_is() {
-        let account = Account { requests: 1, issued_bytes: 12 << 20, head_start_us: 900, ..Account::default() };
+        let mut account = Account::default();
+        (account.requests, account.issued_bytes, account.head_start_us) = (1, 12 << 20, 900);
         assert_eq!(line(&account), "prefetched 12.0 MiB in 1 request; the program waited 900 µs");
-        let account = Account { stale_bytes: 5 << 10, lookups: 3, ..account };
+        (account.stale_bytes, account.lookups) = (5 << 10, 3);
         assert_eq!(
             line(&account),
             "prefetched 12.0 MiB in 1 request, stale 5.0 KiB, 3 lookups; the program waited 900 µs"
@@ -137,7 +138,8 @@ mod tests {
     /// Regression: "skipped 15.1 MiB" had no reason.
     #[test]
     fn line_names_the_reason_of_every_skipped_byte() {
-        let mut account = Account { head_start_us: 900, ..Account::default() };
+        let mut account = Account::default();
+        account.head_start_us = 900;
         account.skip(Reason::Missing, 734 << 10);
         account.skip(Reason::Cancelled, 12 << 20);
         account.skip(Reason::Deleted, 0);
@@ -150,17 +152,18 @@ mod tests {
 
     #[test]
     fn devices_are_named_with_the_description_that_was_used_or_discarded() {
-        let known = UsedDevice::new(&DeviceDescription::FLASH, DescriptionSource::Saved);
-        let used = UsedDevice { device: Some("8:1".into()), description_file: Some("/x/d.toml".into()), ..known };
+        let mut used = UsedDevice::new(&DeviceDescription::FLASH, DescriptionSource::Saved);
+        (used.device, used.description_file) = (Some("8:1".into()), Some("/x/d.toml".into()));
         assert_eq!(device(&used), "8:1 read by first use (description /x/d.toml)");
-        let discarded = Some("the first 7 reads took 9.00 times as long as it says (median)".into());
-        let used = UsedDevice { source: DescriptionSource::Recording, discarded, ..used };
+        used.discarded = Some("the first 7 reads took 9.00 times as long as it says (median)".into());
+        used.source = DescriptionSource::Recording;
         assert_eq!(
             device(&used),
             "8:1 read by first use (description /x/d.toml discarded: the first 7 reads took 9.00 times as long as it says \
              (median); from the recording)"
         );
-        let account = Account { devices: vec![used], ..Account::default() };
+        let mut account = Account::default();
+        account.devices.push(used);
         assert!(line(&account).contains("; device 8:1 read") && lines(&account, false).contains("\ndevice 8:1 read"));
     }
 }

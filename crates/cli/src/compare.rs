@@ -21,7 +21,6 @@ use std::ffi::OsString;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 
 /// Measure a command cold, with ahead, and warm
 ///
@@ -82,9 +81,7 @@ fn is_denied(error: &LoadError) -> bool {
 fn parse_rival(text: &str) -> Result<Rival, String> {
     match text.split_once('=') {
         Some((name, _)) if printable(name.as_bytes()) != name => Err("the name holds what cannot be shown".into()),
-        Some((name, shell)) if !name.is_empty() && !shell.trim().is_empty() => {
-            Ok(Rival { name: name.into(), shell: shell.into() })
-        }
+        Some((name, shell)) if !name.is_empty() && !shell.trim().is_empty() => Ok(Rival::new(name, shell)),
         _ => Err("write NAME=COMMAND, as in 'vmtouch=vmtouch -q -t FILES'".into()),
     }
 }
@@ -97,21 +94,17 @@ impl Compare {
         let profile = self.load(&path, user.as_ref())?;
         let prepare = |out| output::with_rights_of(user.as_ref(), || Output::prepare(out));
         let html = self.html.as_deref().map(prepare).transpose()?;
-        let comparison = ProgramComparison {
-            command: self.command.clone(),
-            profile_path: path,
-            profile: Arc::new(profile),
-            device: self.device.clone(),
-            user: user.clone(),
-            until: self.until.until(),
-            comparison: Comparison::new(self.runs),
-            rivals: self.against.clone(),
-            prepare: self.prepare.clone(),
-            observe_use: !self.no_reference,
-            even_if_failed: self.even_if_failed,
-            input: Input::take(&messages::print)?,
-            ahead_program: std::env::current_exe().context("find the ahead binary")?,
-        };
+        let ahead_program = std::env::current_exe().context("find the ahead binary")?;
+        let comparison = ProgramComparison::new(self.command.clone(), path, profile, ahead_program)
+            .device(self.device.clone())
+            .user(user.clone())
+            .until(self.until.until())
+            .comparison(Comparison::new(self.runs))
+            .rivals(self.against.clone())
+            .prepare(self.prepare.clone())
+            .observe_use(!self.no_reference)
+            .even_if_failed(self.even_if_failed)
+            .input(Input::take(&messages::print)?);
         let recording = self.missing().recording();
         let report = measure(&comparison)?;
         if self.profile.is_none() {
@@ -151,8 +144,7 @@ impl Compare {
         };
         if matches!(path.try_exists(), Ok(false)) {
             // A mistyped program has no profile either, and nothing could record it.
-            let command = Command { argv: self.command.clone(), user: user.cloned(), ..Command::default() };
-            command.check_found()?;
+            Command::new(&self.command).user(user.cloned()).check_found()?;
             bail!("{}{}", self.missing().message(), list::hint(&self.command));
         }
         match user {

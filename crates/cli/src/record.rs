@@ -6,7 +6,7 @@ use crate::until::UntilArguments;
 use crate::{exit, messages};
 use ahead::record::{ReadAhead, Recorder, SOURCES, Scope, Source, check_privileges, is_input_repeatable};
 use ahead::store::{Arguments, ProfileOutput};
-use ahead::{Command, Signals, Until};
+use ahead::{Command, Signals};
 use ahead_model::quantity;
 use ahead_sys::root::Root;
 use ahead_sys::user::User;
@@ -119,12 +119,12 @@ impl Record {
         // Before the place for the profile: where nothing can be recorded, no place is needed.
         check_privileges()?;
         let output = ProfileOutput::prepare(self.output.as_ref(), &self.command, arguments, user.as_ref())?;
-        let recorder = Recorder { earlier: output.earlier(), ..self.recorder()? };
+        let recorder = self.recorder()?.earlier(output.earlier());
         let mut recording = match self.scope() {
-            Some(scope) => recorder.observe(&scope, &signals, &messages::print)?,
+            Some(scope) => recorder.observe(&scope, Some(&signals), &messages::print)?,
             None => {
-                let command = Command { argv: self.command.clone(), user: user.clone(), ..Command::default() };
-                recorder.record(&command, &signals, &messages::print)?
+                let command = Command::new(&self.command).user(user.clone());
+                recorder.record(&command, Some(&signals), &messages::print)?
             }
         };
         // The profile of half a run, or of an error message, in place of a good one would make every later start slower.
@@ -151,22 +151,20 @@ impl Record {
     fn recorder(&self) -> anyhow::Result<Recorder> {
         // The paths of a recording have no symbolic links.
         let root = self.root.is_some().then(|| self.root()).transpose()?;
-        Ok(Recorder {
-            cold: self.cold,
-            starts_cold: false,
-            read_ahead: match (self.precise, self.no_precise) {
-                (_, true) => ReadAhead::Unchanged,
-                (true, _) => ReadAhead::Off,
-                _ => ReadAhead::OffIfNeeded,
-            },
-            runs: self.runs.unwrap_or(1),
-            earlier: None,
-            again_after_first_start: self.cold && self.runs.is_none() && is_input_repeatable(),
-            until: Until { linger: self.linger.unwrap_or_default(), ..self.until.until() },
-            duration: self.duration,
-            source: self.source,
-            root: root.map(|root| Path::new("/").join(root.prefix())),
-        })
+        let read_ahead = match (self.precise, self.no_precise) {
+            (_, true) => ReadAhead::Unchanged,
+            (true, _) => ReadAhead::Off,
+            _ => ReadAhead::OffIfNeeded,
+        };
+        Ok(Recorder::default()
+            .cold(self.cold)
+            .read_ahead(read_ahead)
+            .runs(self.runs.unwrap_or(1))
+            .again_after_first_start(self.cold && self.runs.is_none() && is_input_repeatable())
+            .until(self.until.until().linger(self.linger.unwrap_or_default()))
+            .duration(self.duration)
+            .source(self.source)
+            .root(root.map(|root| Path::new("/").join(root.prefix()))))
     }
 
     /// The running processes to observe; `None`: a command is started.

@@ -83,31 +83,28 @@ impl Replay {
         // Before the signals are taken: until a list has arrived, they end this process.
         let profile = self.profile_file()?;
         let signals = Signals::take()?;
-        let request = Request {
-            profile,
-            root: self.root.path().map(Path::to_owned),
-            options: Options {
-                budget_bytes: self.budget,
-                deadline: self.deadline,
-                since: Some(began),
-                priority: match self.priority {
-                    Priority::Idle => prefetch::Priority::Idle,
-                    Priority::Normal => prefetch::Priority::Normal,
-                },
-                head_start: HeadStart::None,
-                wait: self.wait,
-                low_memory: self.window.low_memory,
-                window: match (self.window.window, self.follow) {
-                    (None, Some(_)) => WindowSize::Auto,
-                    (asked, _) => asked.unwrap_or_default(),
-                },
-                program: self.follow.map(Program::running),
-                ..Options::default()
-            },
-            device: self.device.clone(),
-            account_file: None,
-            send_account: true,
+        let priority = match self.priority {
+            Priority::Idle => prefetch::Priority::Idle,
+            Priority::Normal => prefetch::Priority::Normal,
         };
+        let window = match (self.window.window, self.follow) {
+            (None, Some(_)) => WindowSize::Auto,
+            (asked, _) => asked.unwrap_or_default(),
+        };
+        let options = Options::default()
+            .budget_bytes(self.budget)
+            .deadline(self.deadline)
+            .since(Some(began))
+            .priority(priority)
+            .head_start(HeadStart::None)
+            .wait(self.wait)
+            .low_memory(self.window.low_memory)
+            .window(window)
+            .program(self.follow.map(Program::running));
+        let request = Request::new(profile, options)
+            .root(self.root.path().map(Path::to_owned))
+            .device(self.device.clone())
+            .send_account(true);
         let explain = |error: &ahead::Error| match error {
             ahead::Error::Load(LoadError::Decode { source: DecodeError::NotAProfile, .. }) => {
                 format!("{error}; a list is read from standard input: ahead replay - < FILE")

@@ -3,10 +3,9 @@
 use crate::missing::MissingProfile;
 use crate::window::WindowArguments;
 use crate::{account, exit, messages, output};
-use ahead::launch::{Launch, Launched};
 use ahead::prefetch::{Options, ProfileFile, Program, Request, WindowSize};
 use ahead::store::note::{self, Verdict};
-use ahead::{Account, Command, Error, Signals, store};
+use ahead::{Account, Command, Error, Launch, Signals, store};
 use ahead_profile::LoadError;
 use ahead_report::number::{size, time};
 use ahead_sys::errors_stream;
@@ -69,7 +68,7 @@ impl Run {
         self.leave_profile_alone()?;
         let signals = Signals::take()?;
         let errors = self.messages.as_deref().and_then(send_messages_to);
-        let command = Command { argv: self.command.clone(), errors, ..Command::default() };
+        let command = Command::new(&self.command).errors(errors);
         // A mistyped program needs no prefetching and no advice on profiles. With --account the launch finds out: it writes the account
         // also for a program that cannot be started, and `ahead compare` reads it.
         if self.account.is_none() {
@@ -80,34 +79,27 @@ impl Run {
             Some(path) if output::is_open(path) => (Some(path), None),
             path => (None, path.clone()),
         };
-        let launch = Launch {
-            command,
-            request: Request {
-                profile: match &self.profile {
-                    Some(path) => ProfileFile::Named(path.clone()),
-                    None => ProfileFile::OfCommand(self.command.clone()),
-                },
-                options: Options {
-                    budget_bytes: self.budget,
-                    keep_ranges: self.account_ranges,
-                    since: Some(began),
-                    low_memory: self.window.low_memory,
-                    window: self.window.window.unwrap_or(WindowSize::Auto),
-                    program: Some(Program::default()),
-                    ..Options::default()
-                },
-                root: None,
-                device: self.device.clone(),
-                account_file: file,
-                send_account: self.verbose || opened.is_some(),
-            },
+        let profile = match &self.profile {
+            Some(path) => ProfileFile::Named(path.clone()),
+            None => ProfileFile::OfCommand(self.command.clone()),
         };
+        let options = Options::default()
+            .budget_bytes(self.budget)
+            .keep_ranges(self.account_ranges)
+            .since(Some(began))
+            .low_memory(self.window.low_memory)
+            .window(self.window.window.unwrap_or(WindowSize::Auto))
+            .program(Some(Program::default()));
+        let request = Request::new(profile, options)
+            .device(self.device.clone())
+            .account_file(file)
+            .send_account(self.verbose || opened.is_some());
         let explain = |error: &Error| self.explain(error);
-        let Launched { ended, account } = launch.run(&signals, began, &messages::print, &explain);
-        if let Some(account) = account {
-            self.use_account(&account, opened);
+        let launched = Launch::new(command, request).run(&signals, began, &messages::print, &explain);
+        if let Some(account) = &launched.account {
+            self.use_account(account, opened);
         }
-        Ok(ExitCode::from(ended?.code() as u8))
+        Ok(ExitCode::from(launched.ended?.code() as u8))
     }
 
     /// Becomes the program where a note says that its profile gains nothing; returns otherwise. A profile that is named has no note, and with
@@ -120,7 +112,7 @@ impl Run {
         if self.verbose || verdict.asks_for_a_recording() {
             messages::print(&self.why_left_alone(verdict));
         }
-        Err(Command { argv: self.command.clone(), ..Command::default() }.replace_process().into())
+        Err(Command::new(&self.command).replace_process().into())
     }
 
     fn why_left_alone(&self, verdict: Verdict) -> String {

@@ -1,6 +1,6 @@
 //! The flags that end a run: `--until-output`, `--until-port`, `--until-file`.
 
-use ahead::until::Until;
+use ahead::Until;
 use clap::Args;
 use regex_lite::Regex;
 use std::ffi::OsString;
@@ -26,12 +26,7 @@ pub struct UntilArguments {
 impl UntilArguments {
     /// The condition that the flags describe.
     pub fn until(&self) -> Until {
-        Until {
-            output: self.until_output.clone(),
-            port: self.until_port,
-            file: self.until_file.clone(),
-            ..Until::default()
-        }
+        Until::default().output(self.until_output.clone()).port(self.until_port).file(self.until_file.clone())
     }
 
     /// The same flags, as arguments for another `ahead`.

@@ -60,17 +60,15 @@ pub struct Arguments {
 impl Arguments {
     /// The options of the prefetch. `began`: when the program was started.
     pub fn options(&self, began: Instant) -> Options {
-        Options {
-            budget_bytes: self.budget_bytes,
-            deadline: self.deadline,
-            since: Some(began),
-            priority: self.priority,
-            head_start: HeadStart::None,
-            wait: self.wait,
-            threads: Some(THREADS),
-            low_memory: self.low_memory,
-            ..Options::default()
-        }
+        Options::default()
+            .budget_bytes(self.budget_bytes)
+            .deadline(self.deadline)
+            .since(Some(began))
+            .priority(self.priority)
+            .head_start(HeadStart::None)
+            .wait(self.wait)
+            .threads(Some(THREADS))
+            .low_memory(self.low_memory)
     }
 }
 

@@ -78,7 +78,11 @@ fn replay_list(list: List, options: Options, began: Instant) -> ahead::Result<Ac
     let profile = std::mem::take(&mut resolved.profile);
     let mut account = match profile.files.is_empty() {
         // Nothing is left to read; the thread of the lookups may wait for a device, and another one would be the third.
-        true => Account { submitted_us: began.elapsed().as_micros() as u64, ..Account::default() },
+        true => {
+            let mut account = Account::default();
+            account.submitted_us = began.elapsed().as_micros() as u64;
+            account
+        }
         false => Replay::new(profile).options(options).start()?.finish(),
     };
     account.add_left_out(resolved.left_out, resolved.holes_bytes);
@@ -89,7 +93,7 @@ fn replay_list(list: List, options: Options, began: Instant) -> ahead::Result<Ac
 fn options(arguments: &Arguments, began: Instant) -> ahead_sys::Result<Options> {
     let Some(root) = &arguments.root else { return Ok(arguments.options(began)) };
     descriptors::keep_directories()?;
-    Ok(Options { root: Root::at(root)?, ..arguments.options(began) })
+    Ok(arguments.options(began).root(Root::at(root)?))
 }
 
 /// Standard error may be closed: then the message has no reader.

@@ -7,6 +7,7 @@
 //!     RangeSet       [0,4096) [8192,12288)   sets of bytes or pages    what is used, resident, issued
 //!     size, time     128K, 8ms      quantities as users write them
 //!     Spread         median, minimum and maximum of repeated measurements
+//!     options!       structs of options with a setter for each field
 //!     DeviceDescription             properties of a device: access, bandwidth, cost per request, burst, seeks
 //! ```
 //!
@@ -18,6 +19,7 @@ pub mod device_description;
 pub mod device_number;
 pub mod file_system_kind;
 pub mod mounts;
+mod options;
 pub mod physical_extent;
 pub mod quantity;
 pub mod random;

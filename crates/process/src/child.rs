@@ -51,21 +51,23 @@ impl Ended {
     }
 }
 
-/// A program to start, and its settings.
-#[derive(Clone, Debug, Default)]
-pub struct Command {
-    /// Program and arguments; the program is looked up in `PATH` as a shell does.
-    pub argv: Vec<OsString>,
-    /// The user to run it as (needs root). `None`: the current user.
-    pub user: Option<User>,
-    /// Capture standard output and error in pipes.
-    pub capture_output: bool,
-    /// Send standard output and error to /dev/null (repeated runs of `compare`).
-    pub discard_output: bool,
-    /// Standard input. `None`: inherited.
-    pub input: Option<Arc<File>>,
-    /// Standard error, also with `discard_output`. Ignored with `capture_output`.
-    pub errors: Option<Arc<File>>,
+ahead_model::options! {
+    /// A program to start, and its settings.
+    #[derive(Clone, Debug, Default)]
+    pub struct Command {
+        /// Program and arguments; the program is looked up in `PATH` as a shell does.
+        pub argv: Vec<OsString>,
+        /// The user to run it as (needs root). `None`: the current user.
+        pub user: Option<User>,
+        /// Capture standard output and error in pipes.
+        pub capture_output: bool,
+        /// Send standard output and error to /dev/null (repeated runs of `compare`).
+        pub discard_output: bool,
+        /// Standard input. `None`: inherited.
+        pub input: Option<Arc<File>>,
+        /// Standard error, also with `discard_output`. Ignored with `capture_output`.
+        pub errors: Option<Arc<File>>,
+    }
 }
 
 /// A started program.
@@ -97,6 +99,7 @@ pub enum Event {
 
 /// Reasons why a released program did not start. 126 and 127 are the statuses of env(1) and timeout(1).
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ExecError {
     /// No such program: exit status 127.
     #[error("{0}: not found")]
@@ -125,6 +128,11 @@ impl ExecError {
 }
 
 impl Command {
+    /// A program and its arguments.
+    pub fn new(argv: impl IntoIterator<Item = impl Into<OsString>>) -> Command {
+        Command { argv: argv.into_iter().map(Into::into).collect(), ..Command::default() }
+    }
+
     /// Refuses a command whose program does not exist, as [`Child::release`] would: for a caller that needs other things before it starts the
     /// program.
     ///
@@ -383,7 +391,7 @@ mod tests {
     use super::*;
 
     fn command(argv: &[&str]) -> Command {
-        Command { argv: argv.iter().map(OsString::from).collect(), ..Command::default() }
+        Command::new(argv)
     }
 
     fn run(argv: &[&str]) -> std::result::Result<Ended, ExecError> {
@@ -432,7 +440,7 @@ mod tests {
     #[test]
     fn captured_output_can_be_read() {
         let signals = Signals::take().unwrap();
-        let command = Command { capture_output: true, ..command(&["sh", "-c", "echo out; echo err >&2"]) };
+        let command = command(&["sh", "-c", "echo out; echo err >&2"]).capture_output(true);
         let mut child = Child::spawn_held(&command).unwrap();
         let (output, errors) = child.take_output().unwrap();
         child.release(&command).unwrap();
@@ -447,12 +455,10 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let (input, errors) = (home.path().join("input"), home.path().join("errors"));
         std::fs::write(&input, "asked").unwrap();
-        let command = Command {
-            discard_output: true,
-            input: Some(Arc::new(File::open(&input).unwrap())),
-            errors: Some(Arc::new(File::create(&errors).unwrap())),
-            ..command(&["sh", "-c", "echo output; cat >&2"])
-        };
+        let command = command(&["sh", "-c", "echo output; cat >&2"])
+            .discard_output(true)
+            .input(Some(Arc::new(File::open(&input).unwrap())))
+            .errors(Some(Arc::new(File::create(&errors).unwrap())));
         let mut child = Child::spawn_held(&command).unwrap();
         child.release(&command).unwrap();
         assert_eq!(child.wait(&signals).unwrap(), Ended::Exited(0));

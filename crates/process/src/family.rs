@@ -120,7 +120,7 @@ mod tests {
     use crate::{Child, Command, Ended, Signals};
 
     fn start(script: &str) -> Child {
-        let command = Command { argv: ["sh", "-c", script].map(Into::into).to_vec(), ..Command::default() };
+        let command = Command::new(["sh", "-c", script]);
         let mut child = Child::spawn_held(&command).unwrap();
         child.release(&command).unwrap();
         child

@@ -56,6 +56,11 @@ impl Signals {
         Ok(Signals { fd: SignalFd::block(&collected())? })
     }
 
+    /// Blocks and collects no signal: each has its usual effect on this process.
+    pub fn none() -> Result<Signals> {
+        Ok(Signals { fd: SignalFd::block(&SignalSet::of([]))? })
+    }
+
     /// The next signal that has arrived, without waiting.
     pub fn poll(&self) -> Option<Arrived> {
         self.fd.read().map(|signal| Arrived { number: signal.number, from_terminal: signal.from_kernel })

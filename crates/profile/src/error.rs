@@ -7,6 +7,7 @@ use thiserror::Error;
 /// A value that a profile must not contain.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{place}: {reason}")]
+#[non_exhaustive]
 pub struct Invalid {
     /// The entry: `files[3].extents[0]`.
     pub place: String,

@@ -29,7 +29,7 @@ mod reader;
 mod rooted;
 mod timeline;
 
-pub use check::{MAX_EXTENTS, MAX_FILES, MAX_PATH_BYTES, MAX_THREADS, MAX_WAKEUPS, check, check_path};
+pub use check::{MAX_EXTENTS, MAX_FILES, MAX_PATH_BYTES, check, check_path};
 pub use decode::{decode, decode_shared};
 pub use encode::encode;
 pub use error::{DecodeError, Invalid, LoadError, SaveError};

@@ -11,6 +11,7 @@ use crate::model::{File, PathBytes, Profile};
 
 /// Entries that a profile loses because they are outside its root directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Outside {
     /// Files.
     pub files: u64,

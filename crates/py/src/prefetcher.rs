@@ -87,11 +87,10 @@ impl Prefetcher {
         if let Some(resolve) = resolve.filter(|resolve| !resolve.is_callable()) {
             return Err(wrong_type("resolve", "a callable", resolve));
         }
-        let options = PrefetcherOptions {
-            window: window_of(window, items_ahead, seconds)?,
-            budget: arguments::budget(budget)?,
-            threads: usize::try_from(threads).map_err(|_| PyValueError::new_err("threads: must not be negative"))?,
-        };
+        let options = PrefetcherOptions::default()
+            .window(window_of(window, items_ahead, seconds)?)
+            .budget(arguments::budget(budget)?)
+            .threads(usize::try_from(threads).map_err(|_| PyValueError::new_err("threads: must not be negative"))?);
         let iterator = items.try_iter()?.into_any();
         let is_one_shot = iterator.is(items);
         let owned = |argument: &Bound<'_, PyAny>| argument.clone().unbind();

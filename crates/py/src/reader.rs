@@ -50,12 +50,10 @@ pub fn open(
     let name = path.clone().unbind();
     let path =
         crate::items::path_of(path)?.ok_or_else(|| arguments::wrong_type("path", "str, bytes or os.PathLike", path))?;
-    let options = ReaderOptions {
-        budget: arguments::budget(budget)?,
-        pattern: arguments::pattern(pattern, stride)?,
-        direct,
-        ..ReaderOptions::default()
-    };
+    let options = ReaderOptions::default()
+        .budget(arguments::budget(budget)?)
+        .pattern(arguments::pattern(pattern, stride)?)
+        .direct(direct);
     let named = |error: io::Error| os_error(py, &error, Some(&name));
     let file = uninterrupted(py, || open_file(&path))?.map_err(named)?;
     let file = py.detach(|| OpenFile::new(file, options)).map_err(named)?;

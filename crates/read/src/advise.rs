@@ -61,6 +61,7 @@ const LARGEST_SHARE: u64 = 2;
 
 /// How the program will access a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Behaviour {
     /// In an unknown order. The kernel's own read-ahead (`MADV_NORMAL`).
     Normal,
@@ -85,6 +86,7 @@ pub enum Behaviour {
 
 /// What was done for a region so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Counters {
     /// Groups that were requested.
     pub groups: u64,

@@ -47,7 +47,7 @@ fn window_of_time_begins_with_some_items() {
 #[test]
 fn budget_of_one_page_reads_a_page_of_one_item() {
     let Some(files) = Files::cold(20, 10_000) else { return };
-    let options = PrefetcherOptions { budget: Budget::new(1), ..PrefetcherOptions::default() };
+    let options = PrefetcherOptions::default().budget(Budget::new(1));
     let mut prefetcher = Prefetcher::with_options(files.paths.clone(), options.clone());
     for index in 0..19 {
         assert_eq!(prefetcher.next().unwrap().path, files.paths[index]);
@@ -61,7 +61,7 @@ fn budget_of_one_page_reads_a_page_of_one_item() {
 #[test]
 fn budget_is_given_back_at_the_end() {
     let files = Files::new(20, 10_000);
-    let options = PrefetcherOptions { budget: Budget::new(1 << 20), ..PrefetcherOptions::default() };
+    let options = PrefetcherOptions::default().budget(Budget::new(1 << 20));
     let mut prefetcher = Prefetcher::with_options(files.paths.clone(), options.clone());
     assert_eq!(options.budget.readers(), 0);
     assert_eq!(prefetcher.by_ref().count(), 20);
@@ -120,7 +120,7 @@ fn order_is_kept_at_full_speed() {
     let files = Files::new(300, 3000);
     let shuffled: Vec<_> = (0..3000).map(|n| files.paths[n * 7919 % 300].clone()).collect();
     for threads in [1, 3, 16] {
-        let options = PrefetcherOptions { threads, ..options(Window::default()) };
+        let options = options(Window::default()).threads(threads);
         check_order(Prefetcher::with_options(shuffled.clone(), options), &shuffled);
     }
 }

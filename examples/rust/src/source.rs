@@ -77,12 +77,12 @@ fn open(path: &Path, way: Way, memory: &Memory) -> io::Result<Source> {
         }
         Way::Ahead | Way::AheadDirect => {
             let usual = ReaderOptions::default();
-            let options = ReaderOptions {
-                budget: memory.budget.clone().unwrap_or(usual.budget),
-                pattern: Some(Pattern::Sequential),
-                direct: way == Way::AheadDirect,
-                largest_distance_bytes: memory.distance_bytes.unwrap_or(usual.largest_distance_bytes),
-            };
+            let distance_bytes = memory.distance_bytes.unwrap_or(usual.largest_distance_bytes);
+            let options = ReaderOptions::default()
+                .budget(memory.budget.clone().unwrap_or(usual.budget))
+                .pattern(Some(Pattern::Sequential))
+                .direct(way == Way::AheadDirect)
+                .largest_distance_bytes(distance_bytes);
             Ok(Source::Ahead(Box::new(Reader::open_with(path, options)?)))
         }
     }

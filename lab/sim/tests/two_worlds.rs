@@ -106,7 +106,7 @@ fn in_the_kernel(file: &File, calls: &[Range<u64>], arrival: Arrival) -> Option<
     SET.call_once(|| tracing::subscriber::set_global_default(Requested).unwrap());
     REQUESTED.take();
     let requested = || REQUESTED.with_borrow(Vec::clone);
-    let options = ReaderOptions { budget: Budget::new(BUDGET_BYTES), ..ReaderOptions::default() };
+    let options = ReaderOptions::default().budget(Budget::new(BUDGET_BYTES));
     let mut reader = Reader::with_options(file.try_clone().unwrap(), options).unwrap();
     let mut buffer = vec![0; LONGEST_CALL_BYTES as usize];
     let mut seen = 0;

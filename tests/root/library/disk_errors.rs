@@ -191,7 +191,7 @@ fn prefetcher_yields_files_with_bad_pages_and_the_program_gets_their_errors() {
     }
     for window in [Window::Items(1), Window::Items(FILES), Window::Bytes(MIB)] {
         files.iter().for_each(ColdFile::make_cold);
-        let options = PrefetcherOptions { window, budget: ahead::Budget::new(64 * MIB), threads: 0 };
+        let options = PrefetcherOptions::default().window(window).budget(ahead::Budget::new(64 * MIB));
         let paths = files.iter().map(|file| file.path.clone()).collect::<Vec<_>>();
         let mut prefetcher = Prefetcher::with_options(paths, options.clone());
         for (n, file) in files.iter().enumerate() {

@@ -116,7 +116,7 @@ fn prefetcher_reads_files_of_other_devices_ahead() {
     let mut paths: Vec<PathBuf> = vec![files[0].path.clone()];
     paths.extend(["silent-1", "silent-2", "held"].map(|name| silent.root.join(name)));
     paths.extend(files[1..].iter().map(|file| file.path.clone()));
-    let options = PrefetcherOptions { window: Window::Items(64), budget: ahead::Budget::new(64 * MIB), threads: 0 };
+    let options = PrefetcherOptions::default().window(Window::Items(64)).budget(ahead::Budget::new(64 * MIB));
     let mut prefetcher = Prefetcher::with_options(paths.clone(), options.clone());
     assert_eq!(prefetcher.next().unwrap().path, paths[0]);
     wait_until("the lookups hang", || silent.held() >= 2);
@@ -147,7 +147,7 @@ fn prefetcher_yields_its_items_when_all_its_workers_hang() {
         // Other names each time: the kernel looks a name up once at a time.
         let hung = (0..100).map(|n| silent.root.join(format!("silent-{threads}-{n}")));
         let paths: Vec<PathBuf> = hung.chain(files.iter().map(|file| file.path.clone())).collect();
-        let options = PrefetcherOptions { threads, ..PrefetcherOptions::default() };
+        let options = PrefetcherOptions::default().threads(threads);
         let before = silent.held();
         let mut prefetcher = Prefetcher::with_options(paths.clone(), options);
         assert_eq!(prefetcher.next().unwrap().path, paths[0]);

@@ -42,7 +42,7 @@ pub const WAYS: [Way; 2] = [Way::PageCache, Way::Direct];
 
 impl Way {
     pub fn options(self, budget: &Budget) -> ReaderOptions {
-        ReaderOptions { budget: budget.clone(), direct: self == Way::Direct, ..ReaderOptions::default() }
+        ReaderOptions::default().budget(budget.clone()).direct(self == Way::Direct)
     }
 
     /// A reader with the usual budget.

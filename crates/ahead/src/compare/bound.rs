@@ -29,6 +29,7 @@ pub struct Bound {
 /// What sets a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum BoundBy {
     /// The device time for everything.
     Disk,

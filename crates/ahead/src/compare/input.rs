@@ -25,6 +25,11 @@ pub struct Input {
 }
 
 impl Input {
+    /// No input.
+    pub fn none() -> Input {
+        Input { path: "/dev/null".into(), offset: 0, _kept: None }
+    }
+
     /// A file is opened again for each run; a pipe is read to its end now (at most 1 GiB). A terminal is not read, and neither is a descriptor
     /// that was not opened for reading (as nohup gives it): root could open it, the user perhaps not.
     ///
@@ -33,7 +38,7 @@ impl Input {
     pub fn take(notify: Notify<'_>) -> Result<Input> {
         let stdin = stdin();
         if stdin.is_terminal() || !is_readable(&stdin)? {
-            return Ok(Input { path: "/dev/null".into(), offset: 0, _kept: None });
+            return Ok(Input::none());
         }
         let stat = rustix::fs::fstat(&stdin).what("look at standard input")?;
         let path = PathBuf::from("/proc/self/fd/0");

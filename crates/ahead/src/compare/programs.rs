@@ -32,6 +32,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Another prefetcher: a shell command that runs before the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Rival {
     /// Its name in the report.
     pub name: String,
@@ -39,38 +40,71 @@ pub struct Rival {
     pub shell: String,
 }
 
-/// What to compare.
-#[derive(Debug)]
-pub struct ProgramComparison {
-    /// The program and its arguments.
-    pub command: Vec<OsString>,
-    /// The file of its profile.
-    pub profile_path: PathBuf,
-    /// The profile.
-    pub profile: Arc<Profile>,
-    /// A description of the devices for the runs with the profile; `None`: the saved ones.
-    pub device: Option<PathBuf>,
-    /// The user as whom it runs; `None`: the calling one.
-    pub user: Option<User>,
-    /// The end of each run.
-    pub until: Until,
-    /// Rounds, and how many disturbed runs are measured again.
-    pub comparison: Comparison,
-    /// Other prefetchers.
-    pub rivals: Vec<Rival>,
-    /// A shell command before each run; its time does not count.
-    pub prepare: Option<String>,
-    /// Find out by further runs which bytes were used and which came late, where that is permitted.
-    pub observe_use: bool,
-    /// Go on if the program fails in its first run. Otherwise the comparison ends there.
-    pub even_if_failed: bool,
-    /// Standard input of each run.
-    pub input: Input,
-    /// The program `ahead`: timed runs with the profile start `ahead run`, because that is what users run.
-    pub ahead_program: PathBuf,
+impl Rival {
+    /// A shell command, and its name in the report.
+    pub fn new(name: impl Into<String>, shell: impl Into<String>) -> Rival {
+        Rival { name: name.into(), shell: shell.into() }
+    }
+}
+
+ahead_model::options! {
+    /// What to compare.
+    #[derive(Debug)]
+    pub struct ProgramComparison {
+        /// The program and its arguments.
+        pub command: Vec<OsString>,
+        /// The file of its profile.
+        pub profile_path: PathBuf,
+        /// The profile.
+        pub profile: Arc<Profile>,
+        /// A description of the devices for the runs with the profile; `None`: the saved ones.
+        pub device: Option<PathBuf>,
+        /// The user as whom it runs; `None`: the calling one.
+        pub user: Option<User>,
+        /// The end of each run.
+        pub until: Until,
+        /// Rounds, and how many disturbed runs are measured again.
+        pub comparison: Comparison,
+        /// Other prefetchers.
+        pub rivals: Vec<Rival>,
+        /// A shell command before each run; its time does not count.
+        pub prepare: Option<String>,
+        /// Find out by further runs which bytes were used and which came late, where that is permitted.
+        pub observe_use: bool,
+        /// Go on if the program fails in its first run. Otherwise the comparison ends there.
+        pub even_if_failed: bool,
+        /// Standard input of each run.
+        pub input: Input,
+        /// The program `ahead`: timed runs with the profile start `ahead run`, because that is what users run.
+        pub ahead_program: PathBuf,
+    }
 }
 
 impl ProgramComparison {
+    /// A program with its profile and the file of that, in five rounds as the calling user and without input. `ahead_program`: the program `ahead`.
+    pub fn new(
+        command: Vec<OsString>,
+        profile_path: PathBuf,
+        profile: Profile,
+        ahead_program: PathBuf,
+    ) -> ProgramComparison {
+        ProgramComparison {
+            command,
+            profile_path,
+            profile: Arc::new(profile),
+            device: None,
+            user: None,
+            until: Until::default(),
+            comparison: Comparison::new(5),
+            rivals: Vec::new(),
+            prepare: None,
+            observe_use: true,
+            even_if_failed: false,
+            input: Input::none(),
+            ahead_program,
+        }
+    }
+
     /// Measures it. `progress`: called before each step with its name, and how many steps there are.
     ///
     /// # Errors

@@ -10,7 +10,8 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 /// A program cold, with its profile, and warm. Fields as in docs/reference/json.md; the command line comes before them.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
 pub struct Report {
     /// `uname -r`.
     pub kernel: String,
@@ -98,7 +99,8 @@ impl Report {
 }
 
 /// How cold the cold runs were.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
 pub struct ColdState {
     /// `everything` (caches dropped), or `data` (only the pages of files that the caller may evict).
     pub evicted: &'static str,
@@ -108,17 +110,17 @@ pub struct ColdState {
     pub unknown_bytes: u64,
     /// The share of the profile's bytes, metadata included, that stayed cached before a run, 0 to 1: the median of the runs. 0 without any.
     pub kept_share: f64,
-    /// Whether the cold runs were cold: `kept_share` is below [`NOT_COLD`].
+    /// Whether the cold runs were cold: `kept_share` is below one half.
     pub is_cold: bool,
 }
 
 /// From this share of the profile on that stayed cached, runs are not cold: most of what they would read is not read. Below it the
 /// result is that of a start beside the same programs, which keep the C library cached on every machine.
-pub const NOT_COLD: f64 = 0.5;
+const NOT_COLD: f64 = 0.5;
 
 impl ColdState {
     /// `kept`: what stayed before each run, of a profile with this many bytes.
-    pub fn new(evicted: &'static str, kept: &[Kept], profile_bytes: u64) -> ColdState {
+    pub(super) fn new(evicted: &'static str, kept: &[Kept], profile_bytes: u64) -> ColdState {
         let most = kept.iter().copied().fold(Kept::default(), Kept::max);
         // Another process may have used the files beside one of the runs.
         let mut cached: Vec<u64> = kept.iter().map(|kept| kept.cached).collect();
@@ -130,7 +132,7 @@ impl ColdState {
     }
 
     /// The result of runs that were not cold.
-    pub fn verdict(&self) -> Option<String> {
+    pub(super) fn verdict(&self) -> Option<String> {
         let share = self.kept_share * 100.0;
         (!self.is_cold).then(|| {
             format!("no verdict: not cold, because other processes kept {share:.0} % of the profile in memory")
@@ -139,7 +141,8 @@ impl ColdState {
 }
 
 /// Another prefetcher.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
 pub struct RivalResult {
     /// As it was named.
     pub name: String,

@@ -108,6 +108,7 @@ impl Reason {
 
 /// What a window did that followed the program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Following {
     /// The size of the window at the start, bytes.
     pub start_bytes: u64,
@@ -139,6 +140,7 @@ pub struct Following {
 
 /// Bytes that were not prefetched for one reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Skipped {
     /// Number of spans.
     pub spans: u64,
@@ -148,6 +150,7 @@ pub struct Skipped {
 
 /// A range that was issued.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Issued {
     /// The source, as an index into the profile.
     pub source: Source,
@@ -169,6 +172,7 @@ pub enum Order {
 
 /// The properties of a device that the plan used.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct UsedDevice {
     /// The order of reads.
     pub order: Order,
@@ -236,6 +240,7 @@ impl UsedDevice {
 
 /// The result of a prefetch. Sizes in bytes, times in microseconds since its start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Account {
     /// Read-ahead calls.
     pub requests: u64,

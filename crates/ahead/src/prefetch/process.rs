@@ -31,6 +31,7 @@ use std::time::{Duration, Instant};
 
 /// The profile to load. The process also searches for it and looks up the files of a list, because a file system may not answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ProfileFile {
     /// This file.
     Named(PathBuf),
@@ -40,27 +41,29 @@ pub enum ProfileFile {
     Listed(List),
 }
 
-/// The task of the process.
-#[derive(Clone, Debug)]
-pub struct Request {
-    /// The profile.
-    pub profile: ProfileFile,
-    /// The options of the prefetch. The process opens the root directory itself: [`Request::root`].
-    pub options: Options,
-    /// The directory below which the paths of the profile or list are; `None`: the root directory.
-    pub root: Option<PathBuf>,
-    /// A device description or disk model to use instead of the saved descriptions. An unusable file is an error if no program waits,
-    /// otherwise a notice.
-    pub device: Option<PathBuf>,
-    /// The file for the account, as JSON.
-    pub account_file: Option<PathBuf>,
-    /// Send the account back: [`PrefetchProcess::account`].
-    pub send_account: bool,
+ahead_model::options! {
+    /// The task of the process.
+    #[derive(Clone, Debug)]
+    pub struct Request {
+        /// The profile.
+        pub profile: ProfileFile,
+        /// The options of the prefetch. The process opens the root directory itself: [`Request::root`].
+        pub options: Options,
+        /// The directory below which the paths of the profile or list are; `None`: the root directory.
+        pub root: Option<PathBuf>,
+        /// A device description or disk model to use instead of the saved descriptions. An unusable file is an error if no program waits,
+        /// otherwise a notice.
+        pub device: Option<PathBuf>,
+        /// The file for the account, as JSON.
+        pub account_file: Option<PathBuf>,
+        /// Send the account back: [`PrefetchProcess::account`].
+        pub send_account: bool,
+    }
 }
 
 /// The progress of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stage {
+pub(crate) enum Stage {
     /// It loads the profile.
     Loading,
     /// It has loaded the profile.
@@ -100,17 +103,17 @@ impl PrefetchProcess {
     }
 
     /// Its pipes, for poll(2); [`PrefetchProcess::receive`] reads them.
-    pub fn worker(&mut self) -> &mut Worker {
+    pub(crate) fn worker(&mut self) -> &mut Worker {
         &mut self.worker
     }
 
     /// Reports the program that was started.
-    pub fn follow(&mut self, pid: u32) {
+    pub(crate) fn follow(&mut self, pid: u32) {
         self.worker.send(pid);
     }
 
     /// Its progress.
-    pub fn stage(&self) -> Stage {
+    pub(crate) fn stage(&self) -> Stage {
         match self.worker.received() {
             [LOADED, STARTED, ..] => Stage::Started,
             [LOADED, ..] => Stage::Loaded,
@@ -177,7 +180,7 @@ impl PrefetchProcess {
 
     /// Cancels it and waits for its end. Then its account is complete, or a notice reports that it is not. `has_ended`: the program was started
     /// and has ended now.
-    pub fn end(&mut self, is_account_wanted: bool, has_ended: bool, notify: Notify<'_>) {
+    pub(crate) fn end(&mut self, is_account_wanted: bool, has_ended: bool, notify: Notify<'_>) {
         if has_ended {
             self.worker.send(PROGRAM_ENDED);
         }
@@ -248,6 +251,11 @@ fn not_worth_it(request: &Request, profile: &Profile) -> Option<Account> {
 }
 
 impl Request {
+    /// To prefetch a profile. The account is not kept.
+    pub fn new(profile: ProfileFile, options: Options) -> Request {
+        Request { profile, options, root: None, device: None, account_file: None, send_account: false }
+    }
+
     /// Whether a program waits for the prefetch (`ahead run`).
     fn starts_a_program(&self) -> bool {
         self.options.program.is_some() && self.options.head_start != HeadStart::None

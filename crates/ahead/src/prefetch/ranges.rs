@@ -54,19 +54,20 @@ pub fn to_profile(ranges: impl IntoIterator<Item = (PathBuf, Range<u64>)>) -> Re
 
 /// A profile of listed files, and the files that it lacks.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Resolved {
     /// The profile, with the current sizes, times and places of the files.
     pub profile: Profile,
     /// Files that are not in the profile, by reason; their listed bytes, without those to an unknown end.
     pub left_out: BTreeMap<Reason, Skipped>,
-    /// The first files that are not in the profile, by reason: at most [`MAX_NAMED`] for each.
+    /// The first files that are not in the profile, by reason: at most 20 for each.
     pub named: BTreeMap<Reason, Vec<PathBytes>>,
     /// Listed bytes in holes of the files, which are not in the profile either.
     pub holes_bytes: u64,
 }
 
 /// Maximum number of left out files whose names are kept, by reason: a message of a screen.
-pub const MAX_NAMED: usize = 20;
+const MAX_NAMED: usize = 20;
 
 impl Resolved {
     /// What is left out, as a line for each reason: `left out: 3 files, missing: /a, /b, /c`.

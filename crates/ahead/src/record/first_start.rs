@@ -21,6 +21,7 @@ use std::path::Path;
 
 /// The signs of a first start, and what was done.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FirstStart {
     /// The files that the first run wrote and that a later start reads, in the order in which it asked for them.
     pub written: Vec<PathBytes>,

@@ -32,6 +32,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// Whether the kernel's read-ahead is off during a cold recording, so that the recorded pages are those used and no others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ReadAhead {
     /// On where the recording is exact with it: each fault maps one page, and accesses to cached pages are seen. Otherwise off, where
     /// the machine permits that; otherwise on, with a notice.
@@ -45,30 +46,32 @@ pub enum ReadAhead {
     Unchanged,
 }
 
-/// How to record.
-#[derive(Clone, Debug)]
-pub struct Recorder {
-    /// Evict the page cache, dentries and inodes of the whole machine before each run, and record metadata, too.
-    pub cold: bool,
-    /// The caches are cold without an eviction, because the machine has just started: record metadata, too, and change no setting. For
-    /// [`Recorder::observe`].
-    pub starts_cold: bool,
-    /// The kernel's read-ahead during a cold recording.
-    pub read_ahead: ReadAhead,
-    /// Runs of the command; the profile stores for each page how many of them used it.
-    pub runs: u32,
-    /// Record another run if the one run of [`Recorder::record`] was the first start of the program ([`FirstStart`]), and keep the last.
-    pub again_after_first_start: bool,
-    /// The earlier profile of the command: a run that used the same was no first start, whatever it wrote. `None`: there is none.
-    pub earlier: Option<Profile>,
-    /// The end of each run.
-    pub until: Until,
-    /// Time limit of each run, after which the program and all processes that it started are ended. `None`: no limit.
-    pub duration: Option<Duration>,
-    /// The only source of events to use. `None`: the best one that works.
-    pub source: Option<Source>,
-    /// Keep only what lies below this directory, with paths relative to it: an absolute path without symbolic links. `None`: keep all.
-    pub root: Option<PathBuf>,
+ahead_model::options! {
+    /// How to record.
+    #[derive(Clone, Debug)]
+    pub struct Recorder {
+        /// Evict the page cache, dentries and inodes of the whole machine before each run, and record metadata, too.
+        pub cold: bool,
+        /// The caches are cold without an eviction, because the machine has just started: record metadata, too, and change no setting. For
+        /// [`Recorder::observe`].
+        pub starts_cold: bool,
+        /// The kernel's read-ahead during a cold recording.
+        pub read_ahead: ReadAhead,
+        /// Runs of the command; the profile stores for each page how many of them used it.
+        pub runs: u32,
+        /// Record another run if the one run of [`Recorder::record`] was the first start of the program ([`FirstStart`]), and keep the last.
+        pub again_after_first_start: bool,
+        /// The earlier profile of the command: a run that used the same was no first start, whatever it wrote. `None`: there is none.
+        pub earlier: Option<Profile>,
+        /// The end of each run.
+        pub until: Until,
+        /// Time limit of each run, after which the program and all processes that it started are ended. `None`: no limit.
+        pub duration: Option<Duration>,
+        /// The only source of events to use. `None`: the best one that works.
+        pub source: Option<Source>,
+        /// Keep only what lies below this directory, with paths relative to it: an absolute path without symbolic links. `None`: keep all.
+        pub root: Option<PathBuf>,
+    }
 }
 
 impl Default for Recorder {
@@ -90,6 +93,7 @@ impl Default for Recorder {
 
 /// The result of a recording.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Recording {
     /// All runs, merged.
     pub profile: Profile,
@@ -164,11 +168,16 @@ const FAILED: u8 = 1;
 impl Recorder {
     /// Runs a command, [`Recorder::runs`] times, and records it. Needs root.
     ///
-    /// A signal that stops `ahead` is passed on to the program, and ends the recording after this run. Earlier runs are kept.
+    /// With `signals`, one that stops this process is passed on to the program, and ends the recording after this run. Earlier runs are kept.
+    /// Without, a signal has its usual effect, and what was changed of the machine is undone after this process has ended.
     ///
     /// # Errors
     /// Not permitted or not supported here; the program cannot be started; [`Stopped`] if no run was recorded.
-    pub fn record(&self, command: &Command, signals: &Signals, notify: Notify<'_>) -> Result<Recording> {
+    pub fn record(&self, command: &Command, signals: Option<&Signals>, notify: Notify<'_>) -> Result<Recording> {
+        with_signals(signals, |signals| self.record_all(command, signals, notify))
+    }
+
+    fn record_all(&self, command: &Command, signals: &Signals, notify: Notify<'_>) -> Result<Recording> {
         if !self.cold {
             restore::settings_if_free(notify);
         }
@@ -209,9 +218,9 @@ impl Recorder {
     ///
     /// # Errors
     /// Not permitted or not supported here; there is no such process or cgroup.
-    pub fn observe(&self, scope: &Scope, signals: &Signals, notify: Notify<'_>) -> Result<Recording> {
+    pub fn observe(&self, scope: &Scope, signals: Option<&Signals>, notify: Notify<'_>) -> Result<Recording> {
         restore::settings_if_free(notify);
-        self.repeat(1, || self.observe_others(scope, signals, notify))
+        with_signals(signals, |signals| self.repeat(1, || self.observe_others(scope, signals, notify)))
     }
 
     /// Records one run. The caller holds the machine-wide lock.
@@ -421,6 +430,14 @@ struct RecorderSettings {
     /// Read-ahead is on, and the recording is exact if each fault maps one page.
     needs_single_faults: bool,
     _guards: Vec<Guard>,
+}
+
+/// Works with these signals, or else with none.
+fn with_signals<T>(signals: Option<&Signals>, work: impl FnOnce(&Signals) -> Result<T>) -> Result<T> {
+    match signals {
+        Some(signals) => work(signals),
+        None => work(&Signals::none()?),
+    }
 }
 
 /// The run after a first start if it succeeded, otherwise the one before.

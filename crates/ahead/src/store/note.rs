@@ -91,7 +91,7 @@ impl NoteVersion {
 const MAX_BYTES: u64 = 4096;
 
 /// The note for a profile in the store.
-pub fn place(profile: &Path) -> PathBuf {
+pub(crate) fn place(profile: &Path) -> PathBuf {
     profile.with_extension("note")
 }
 

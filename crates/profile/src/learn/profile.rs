@@ -16,6 +16,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Omissions of a profile, in files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LeftOut {
     /// On file systems without a device (tmpfs, proc, sysfs): they need no prefetching.
     pub without_device: u64,

@@ -13,9 +13,10 @@
 //! periodic threads of a JVM). So sleeps after which it used nothing are forgotten when another thread wakes it, and a thread that waits for
 //! one that has slept several times waits for its last sleep only.
 
+use crate::check::{MAX_THREADS, MAX_WAKEUPS};
 use crate::learn::observation::{Access, Observation, ThreadChange, ThreadSeen};
 use crate::learn::run::Run;
-use crate::{MAX_THREADS, MAX_WAKEUPS, Thread, Timeline, TimelineSource, Wakeup, WarmUse};
+use crate::{Thread, Timeline, TimelineSource, Wakeup, WarmUse};
 use std::collections::HashMap;
 
 /// The warm times of an observation's events, each list in the order of the observation's. All are `None` without a timeline.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// A file, or a range of its bytes, that the program is going to read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct Item {
     /// Path of the file. Symbolic links are followed, as when the program opens it; a relative path starts in the current directory.
     pub path: PathBuf,

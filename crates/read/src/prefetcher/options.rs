@@ -6,6 +6,7 @@ use std::time::Duration;
 
 /// How far ahead of the taken item files are read. At least one item is always read ahead. The budget limits every kind of window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Window {
     /// Bytes of the items, in whole pages. An item larger than half of the window is read ahead in its first part only.
     Bytes(u64),
@@ -21,20 +22,23 @@ impl Default for Window {
     }
 }
 
-/// Settings of a [`Prefetcher`](crate::prefetcher::Prefetcher).
-#[derive(Clone, Default)]
-pub struct PrefetcherOptions {
-    /// How far ahead to read. Default: 32 MiB.
-    pub window: Window,
-    /// Limit of the bytes that are read ahead and not consumed, shared with other readers. Default: the budget of the process.
-    pub budget: Budget,
-    /// Largest number of worker threads; 0: 8. They are started as needed: one if everything is cached.
-    pub threads: usize,
+ahead_model::options! {
+    /// Settings of a [`Prefetcher`](crate::prefetcher::Prefetcher).
+    #[derive(Clone, Default)]
+    pub struct PrefetcherOptions {
+        /// How far ahead to read. Default: 32 MiB.
+        pub window: Window,
+        /// Limit of the bytes that are read ahead and not consumed, shared with other readers. Default: the budget of the process.
+        pub budget: Budget,
+        /// Largest number of worker threads; 0: 8. They are started as needed: one if everything is cached.
+        pub threads: usize,
+    }
 }
 
 /// What became of the items so far. Each item is counted in at most one of the other numbers of items. In a forked child the counts begin at
 /// the fork.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Counters {
     /// Items that the program has taken.
     pub items: u64,

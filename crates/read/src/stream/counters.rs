@@ -2,6 +2,7 @@
 
 /// Counts of one [`crate::stream::Reader`] since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Counters {
     /// Reads of the program.
     pub reads: u64,

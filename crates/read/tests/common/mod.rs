@@ -38,7 +38,7 @@ impl Files {
 }
 
 pub fn options(window: Window) -> PrefetcherOptions {
-    PrefetcherOptions { window, budget: Budget::new(1 << 30), threads: 0 }
+    PrefetcherOptions::default().window(window).budget(Budget::new(1 << 30))
 }
 
 pub fn paths_of(items: impl IntoIterator<Item = Item>) -> Vec<PathBuf> {

@@ -124,7 +124,7 @@ fn list(path: &Path) -> Result<Vec<PathBuf>> {
 
 fn prefetcher(paths: Vec<PathBuf>, options: &Options) -> Prefetcher<Item> {
     let window = options.window.map(Window::Bytes).unwrap_or_default();
-    Prefetcher::with_options(paths, PrefetcherOptions { window, ..PrefetcherOptions::default() })
+    Prefetcher::with_options(paths, PrefetcherOptions::default().window(window))
 }
 
 fn in_order(paths: impl Iterator<Item = PathBuf>, options: &Options, used: &mut Use) -> Result<()> {

@@ -1,6 +1,6 @@
 //! `ahead sim trace`: runs a program, and records the decisions of the kernel's read-ahead.
 
-use ahead::stopping::check_stopped;
+use ahead::check_stopped;
 use ahead_cli::exit;
 use ahead_cli::output::{self, Output};
 use ahead_observe::Decisions;
@@ -52,7 +52,7 @@ impl Trace {
         // Checked before the program runs, which perhaps must not run twice.
         let output = output::with_rights_of(user.as_ref(), || Output::prepare(&self.output))?;
         let mut file = tempfile::tempfile().context("make a temporary file")?;
-        let command = Command { argv: self.command.clone(), user: user.clone(), ..Command::default() };
+        let command = Command::new(&self.command).user(user.clone());
         // Before the observer starts: a fork of a small process is fast.
         let mut child = Child::spawn_held(&command)?;
         let decisions = Decisions::start(file.try_clone()?, &self.header())?;

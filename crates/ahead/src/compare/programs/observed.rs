@@ -6,7 +6,7 @@ use crate::record::{ReadAhead, Recorder, Run, learn, monotonic_ns};
 use crate::stopping::{check_stopped, unless_stopped};
 use crate::{Account, Error, Result, Stopped};
 use ahead_observe::{Arrivals, Options, Tracer, now_ns};
-use ahead_process::{Child, Command};
+use ahead_process::Child;
 use ahead_profile::Profile;
 use ahead_sys::machine;
 use std::time::{Duration, SystemTime};
@@ -18,13 +18,7 @@ impl ProgramRunner<'_> {
         self.prepare()?;
         let read_ahead = ReadAhead::OffIfPossible;
         let recorder = Recorder { cold: true, read_ahead, until: self.setup.until.clone(), ..Recorder::default() };
-        let command = Command {
-            argv: self.setup.command.clone(),
-            user: self.setup.user.clone(),
-            discard_output: true,
-            input: Some(self.setup.input.open()?),
-            ..Command::default()
-        };
+        let command = self.run_of(self.setup.command.clone())?;
         // A notice of the recording explains its result and is no news to the user.
         let recorded = recorder.record_locked(&command, lock, self.signals, &|notice| tracing::info!("{notice}"));
         match recorded {

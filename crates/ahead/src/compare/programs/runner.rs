@@ -155,13 +155,10 @@ impl<'a> ProgramRunner<'a> {
     pub(super) fn prepare(&self) -> Result<()> {
         check_stopped(self.signals)?;
         let Some(shell) = &self.setup.prepare else { return Ok(()) };
-        let command = Command {
-            argv: vec!["sh".into(), "-c".into(), shell.into()],
-            discard_output: true,
-            input: Some(Arc::new(File::open("/dev/null").what("open /dev/null")?)),
-            errors: Some(Arc::new(stderr().as_fd().try_clone_to_owned().what("share standard error")?.into())),
-            ..Command::default()
-        };
+        let command = Command::new(["sh", "-c", shell])
+            .discard_output(true)
+            .input(Some(Arc::new(File::open("/dev/null").what("open /dev/null")?)))
+            .errors(Some(Arc::new(stderr().as_fd().try_clone_to_owned().what("share standard error")?.into())));
         let finished = Until::default().run(&command, self.signals)?.unless_stopped()?;
         match finished.status {
             0 => Ok(()),
@@ -171,14 +168,13 @@ impl<'a> ProgramRunner<'a> {
 
     /// The command of a run. `name`: of the files that it leaves.
     pub(super) fn command(&self, variant: Variant, name: &str) -> Result<Command> {
-        let setup = self.setup;
-        Ok(Command {
-            argv: self.argv(variant, name),
-            user: setup.user.clone(),
-            discard_output: true,
-            input: Some(setup.input.open()?),
-            ..Command::default()
-        })
+        self.run_of(self.argv(variant, name))
+    }
+
+    /// A command as the user, with the input of each run.
+    pub(super) fn run_of(&self, argv: Vec<OsString>) -> Result<Command> {
+        let input = Some(self.setup.input.open()?);
+        Ok(Command::new(argv).user(self.setup.user.clone()).discard_output(true).input(input))
     }
 
     /// `name`: of the file for an account or a rival's status.
