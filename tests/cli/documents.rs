@@ -88,7 +88,7 @@ fn every_key_of_an_account_is_documented() {
     let mut account = observed_account();
     account.skip(Reason::Deadline, 0);
     account.devices.push(UsedDevice::new(&DeviceDescription::default(), DescriptionSource::Saved));
-    account.ranges = ["File", "Metadata"].map(issued).to_vec();
+    account.ranges = ["file", "metadata"].map(issued).to_vec();
     (account.used_bytes, account.wasted_bytes) = (Some(0), Some(0));
     let heading = "### ahead replay --json, ahead run --account FILE";
     assert_documented(&[heading], &serde_json::to_value(&account).unwrap());
