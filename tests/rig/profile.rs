@@ -80,7 +80,7 @@ pub fn ranges(file: &File) -> Vec<Range<u64>> {
 
 /// The ranges of extents in order of their offsets; neighbours are joined.
 pub fn joined<'a>(extents: impl IntoIterator<Item = &'a Extent>) -> Vec<Range<u64>> {
-    let mut ranges: Vec<_> = extents.into_iter().map(|e| e.offset_bytes..e.offset_bytes + e.length_bytes).collect();
+    let mut ranges: Vec<_> = extents.into_iter().map(Extent::range).collect();
     ranges.sort_by_key(|range| range.start);
     let mut joined: Vec<Range<u64>> = Vec::new();
     for range in ranges {

@@ -20,7 +20,7 @@ fn evicted(call: usize, again: fn(&mut Reader)) -> Option<Counters> {
     fs::write(&path, vec![7; PAGES * PAGE]).unwrap();
     make_cold(&path);
     let policy = named("fixed(64)").unwrap().build(&Parameters::default()).unwrap();
-    let engine = Engine::new(policy, Settings::default()).unwrap();
+    let engine = Engine::new(policy, Settings::default());
     let mut reader = engine.open(&path).unwrap();
     read_all(&mut reader, call);
     engine.settle();

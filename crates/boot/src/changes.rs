@@ -179,7 +179,7 @@ fn set_places(file: &mut File, now: &File) {
         let next = now.extents.partition_point(|there| there.offset_bytes <= extent.offset_bytes);
         let there = next.checked_sub(1).map(|index| &now.extents[index]);
         // Those of the file now lack its holes.
-        let there = there.filter(|there| extent.offset_bytes < there.offset_bytes + there.length_bytes);
+        let there = there.filter(|there| extent.offset_bytes < there.end_bytes());
         extent.physical_bytes =
             there.and_then(|there| Some(there.physical_bytes? + (extent.offset_bytes - there.offset_bytes)));
     }

@@ -148,11 +148,10 @@ pub fn began_us(profile: &Profile) -> Option<u64> {
 fn metadata_since(observed: &Profile, until_us: u64) -> Option<Metadata> {
     let mut now = metadata().inspect_err(|error| tracing::info!("metadata that was read: {error}")).ok()??;
     let known = observed.metadata.iter().filter(|known| known.mount_point == now.mount_point);
-    let range = |extent: &Extent| extent.offset_bytes..extent.offset_bytes + extent.length_bytes;
-    let known: RangeSet = known.flat_map(|known| known.extents.iter().map(range)).collect();
+    let known: RangeSet = known.flat_map(|known| known.extents.iter().map(Extent::range)).collect();
     let unseen = |extent: &Extent| -> Vec<Extent> {
         let part = |gap: Range<u64>| metadata_extent(gap, until_us);
-        known.gaps(&range(extent)).map(part).collect()
+        known.gaps(&extent.range()).map(part).collect()
     };
     now.extents = now.extents.iter().flat_map(unseen).collect();
     Some(now)
@@ -231,7 +230,7 @@ fn with_times_of(extents: &[Extent], known: &[Extent], is_kept: impl Fn(u64) -> 
     sorting::sort_by_key(&mut known, |extent| extent.offset_bytes);
     let mut output = Vec::with_capacity(extents.len());
     for extent in extents {
-        let (mut at, end) = (extent.offset_bytes, extent.offset_bytes + extent.length_bytes);
+        let (mut at, end) = (extent.offset_bytes, extent.end_bytes());
         let mut push = |to: u64, time_us: Option<u64>| {
             let (length_bytes, offset_bytes) = (to.saturating_sub(at), at);
             at = at.max(to);
@@ -240,11 +239,11 @@ fn with_times_of(extents: &[Extent], known: &[Extent], is_kept: impl Fn(u64) -> 
                 output.push(Extent { offset_bytes, length_bytes, first_use_us, physical_bytes, ..*extent });
             }
         };
-        let first = known.partition_point(|known| known.offset_bytes + known.length_bytes <= extent.offset_bytes);
+        let first = known.partition_point(|known| known.end_bytes() <= extent.offset_bytes);
         for known in known[first..].iter().take_while(|known| known.offset_bytes < end) {
             push(known.offset_bytes, Some(extent.first_use_us));
             let kept = is_kept(known.first_use_us).then_some(known.first_use_us);
-            push((known.offset_bytes + known.length_bytes).min(end), kept);
+            push(known.end_bytes().min(end), kept);
         }
         push(end, Some(extent.first_use_us));
     }

@@ -184,7 +184,7 @@ impl Joined {
     pub fn add(&mut self, extents: &[Extent]) -> u64 {
         let mut new_bytes = 0;
         for extent in extents {
-            for part in self.listed.insert_new(extent.offset_bytes..extent.offset_bytes + extent.length_bytes) {
+            for part in self.listed.insert_new(extent.range()) {
                 let physical_bytes = extent.physical_bytes.map(|place| place + (part.start - extent.offset_bytes));
                 let (offset_bytes, length_bytes) = (part.start, part.end - part.start);
                 new_bytes += length_bytes;

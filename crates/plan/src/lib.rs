@@ -222,10 +222,8 @@ pub fn pieces(profile: &Profile, page_bytes: u64) -> Vec<Piece> {
 /// Bytes of ranges beyond the recorded ends of their files. They are in no piece.
 pub fn bytes_beyond_ends(profile: &Profile) -> u64 {
     let files = profile.files.iter().filter(|file| !file.deleted);
-    let beyond = |size_bytes: u64, extent: &Extent| {
-        let end = extent.offset_bytes.saturating_add(extent.length_bytes);
-        end.saturating_sub(size_bytes.max(extent.offset_bytes))
-    };
+    let beyond =
+        |size_bytes: u64, extent: &Extent| extent.end_bytes().saturating_sub(size_bytes.max(extent.offset_bytes));
     files
         .flat_map(|file| file.extents.iter().map(|extent| beyond(file.size_bytes, extent)))
         .fold(0u64, u64::saturating_add)
@@ -245,8 +243,7 @@ fn disjoint(
     for extent in sorted {
         let aligned = extent.offset_bytes & !(page_bytes - 1);
         let start = aligned.max(end_so_far);
-        let end = extent.offset_bytes.saturating_add(extent.length_bytes);
-        let end = end.min(MAX_OFFSET_BYTES).next_multiple_of(page_bytes).min(size_bytes);
+        let end = extent.end_bytes().min(MAX_OFFSET_BYTES).next_multiple_of(page_bytes).min(size_bytes);
         if start >= end {
             continue;
         }

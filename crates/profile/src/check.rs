@@ -181,14 +181,14 @@ fn check_extents(extents: &[Extent], place: impl Fn() -> String, totals: &mut To
 
 fn check_overlap(extents: &[Extent], place: impl Fn() -> String) -> Result<(), Invalid> {
     // Fast path: most files are read from beginning to end, so nothing has to be sorted.
-    if extents.is_sorted_by(|before, after| before.offset_bytes + before.length_bytes <= after.offset_bytes) {
+    if extents.is_sorted_by(|before, after| before.end_bytes() <= after.offset_bytes) {
         return Ok(());
     }
     let mut by_offset: Vec<usize> = (0..extents.len()).collect();
     by_offset.sort_unstable_by_key(|index| extents[*index].offset_bytes);
     for pair in by_offset.windows(2) {
         let (before, after) = (&extents[pair[0]], &extents[pair[1]]);
-        if before.offset_bytes + before.length_bytes > after.offset_bytes {
+        if before.end_bytes() > after.offset_bytes {
             return Err(invalid(format!("{}[{}]", place(), pair[1]), format!("it overlaps with entry {}", pair[0])));
         }
     }

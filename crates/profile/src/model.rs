@@ -3,6 +3,7 @@
 use crate::timeline::{Timeline, WarmUse};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 /// A path as in the kernel: any bytes but NUL, not necessarily UTF-8.
 pub type PathBytes = Vec<u8>;
@@ -235,6 +236,16 @@ impl Recording {
 }
 
 impl Extent {
+    /// Its bytes. Those of an unchecked profile end at 2^64 at most.
+    pub fn range(&self) -> Range<u64> {
+        self.offset_bytes..self.end_bytes()
+    }
+
+    /// The end of its bytes.
+    pub fn end_bytes(&self) -> u64 {
+        self.offset_bytes.saturating_add(self.length_bytes)
+    }
+
     /// Whether fewer than half of the recorded runs used it: then it is prefetched last.
     pub fn is_seldom(&self, recorded_runs: u32) -> bool {
         u64::from(self.runs) * 2 < u64::from(recorded_runs)

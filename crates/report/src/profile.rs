@@ -322,7 +322,7 @@ impl Shown<'_> {
                 label: printable(&file.path),
                 note: format!("{} of {}, {share}", size(used), size(file.size_bytes)),
                 size_bytes: file.size_bytes,
-                used: file.extents.iter().map(|e| e.offset_bytes..e.offset_bytes + e.length_bytes).collect(),
+                used: file.extents.iter().map(Extent::range).collect(),
             }
         };
         self.order_by_bytes(MAPPED_FILES).into_iter().map(map).collect()

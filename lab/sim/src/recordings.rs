@@ -150,7 +150,7 @@ fn of_profile(profile: &Profile) -> Recording {
 
 /// Length of a file, pages: the recorded one, or the end of the last use if that is larger.
 fn file_pages(file: &ahead_profile::File) -> u64 {
-    let ends = file.extents.iter().map(|extent| extent.offset_bytes.saturating_add(extent.length_bytes));
+    let ends = file.extents.iter().map(|extent| extent.end_bytes());
     ends.chain([file.size_bytes]).max().unwrap_or(0).div_ceil(PAGE_BYTES)
 }
 

@@ -51,7 +51,7 @@ fn assert_written_as_read(list: &List) {
     let files: Vec<File> = list.files().iter().filter(|listed| !listed.path.ends_with(b"/")).map(file).collect();
     let files: Vec<File> = files.into_iter().filter(|file| !file.extents.is_empty()).collect();
     let whole = |file: &File| -> RangeSet {
-        let used = file.extents.iter().map(|extent| extent.offset_bytes..extent.offset_bytes + extent.length_bytes);
+        let used = file.extents.iter().map(Extent::range);
         if file.used_bytes() == FILE_BYTES { [WHOLE].into_iter().collect() } else { used.collect() }
     };
     let expected: Vec<(Vec<u8>, RangeSet)> = files.iter().map(|file| (file.path.clone(), whole(file))).collect();

@@ -47,7 +47,7 @@ fn late_bytes(
 ) -> u64 {
     let Some(physical) = extent.physical_bytes else { return 0 };
     let used_ns = started_ns.saturating_add(extent.first_use_us.saturating_mul(1000));
-    let in_file = extent.offset_bytes..extent.offset_bytes + extent.length_bytes;
+    let in_file = extent.range();
     let on_disk = |range: &Range<u64>| {
         let place = |at: u64| start + physical + (at - extent.offset_bytes);
         place(range.start)..place(range.end)

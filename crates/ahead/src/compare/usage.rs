@@ -41,12 +41,9 @@ fn owned<'a>(profile: &Profile, issued: impl Iterator<Item = &'a Issued>) -> ByO
 fn used_of(reference: &Profile) -> ByOwner {
     let files = reference.files.iter().map(|file| (Owner::File(file.path.clone()), &file.extents));
     let devices = reference.metadata.iter().map(|device| (Owner::Device(device.mount_point.clone()), &device.extents));
-    let ranges = files.chain(devices).flat_map(|(owner, extents)| {
-        extents.iter().map(move |extent| {
-            let end = extent.offset_bytes.saturating_add(extent.length_bytes);
-            (owner.clone(), whole_pages(&(extent.offset_bytes..end)))
-        })
-    });
+    let ranges = files
+        .chain(devices)
+        .flat_map(|(owner, extents)| extents.iter().map(move |extent| (owner.clone(), whole_pages(&extent.range()))));
     by_owner(ranges)
 }
 

@@ -120,8 +120,7 @@ fn used_ranges(profile: &Profile) -> HashMap<&PathBytes, RangeSet> {
     let mut used: HashMap<&PathBytes, RangeSet> = HashMap::new();
     for file in &profile.files {
         let ranges = used.entry(&file.path).or_default();
-        let end = |offset: u64, length: u64| offset.saturating_add(length);
-        file.extents.iter().for_each(|e| ranges.insert(e.offset_bytes..end(e.offset_bytes, e.length_bytes)));
+        file.extents.iter().for_each(|extent| ranges.insert(extent.range()));
     }
     used
 }

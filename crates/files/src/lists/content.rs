@@ -74,7 +74,7 @@ impl Replaced {
     pub fn apply(&self, file: &mut File) {
         (file.size_bytes, file.mtime_ns, file.inode) = (self.now.size_bytes, self.now.mtime_ns, self.now.inode);
         let kept = |extent: &Extent| -> Vec<Extent> {
-            let whole = extent.offset_bytes..(extent.offset_bytes + extent.length_bytes).min(self.now.size_bytes);
+            let whole = extent.offset_bytes..extent.end_bytes().min(self.now.size_bytes);
             let part = |range: Range<u64>| Extent {
                 offset_bytes: range.start,
                 length_bytes: range.end - range.start,

@@ -12,7 +12,7 @@
 use super::check::content_reader;
 use super::{Checked, Joined, Problem};
 use crate::lists::content::Examined;
-use ahead_profile::{Extent, File, Profile};
+use ahead_profile::{File, Profile};
 use ahead_sys::root::Root;
 use std::collections::BTreeMap;
 
@@ -65,7 +65,7 @@ pub fn fix(profile: Profile, checked: &Checked, root: &Root, by_content: bool) -
             }
             (Problem::Changed | Problem::Replaced, Some(_)) if by_content => {}
             (Problem::Changed | Problem::Replaced, Some(now))
-                if file.extents.iter().all(|extent| end(extent) <= now.size_bytes) =>
+                if file.extents.iter().all(|extent| extent.end_bytes() <= now.size_bytes) =>
             {
                 (file.size_bytes, file.mtime_ns, file.inode) = (now.size_bytes, now.mtime_ns, now.inode);
                 // Their places on the disk are those of the former content.
@@ -98,15 +98,12 @@ pub fn fix(profile: Profile, checked: &Checked, root: &Root, by_content: bool) -
     (Profile { files: kept.into_iter().flatten().collect(), ..profile }, fixed)
 }
 
-fn end(extent: &Extent) -> u64 {
-    extent.offset_bytes + extent.length_bytes
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
     use crate::lists::check;
     use crate::lists::content::digest;
+    use ahead_profile::Extent;
     use ahead_profile::{ContentCheck, Recording};
     use std::fs;
     use std::os::unix::ffi::OsStrExt;

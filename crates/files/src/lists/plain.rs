@@ -16,7 +16,7 @@
 use super::pattern::Pattern;
 use super::{List, ListError, WHOLE};
 use ahead_model::{RangeSet, quantity};
-use ahead_profile::{File, MAX_FILE_BYTES, Profile};
+use ahead_profile::{Extent, File, MAX_FILE_BYTES, Profile};
 use std::collections::HashSet;
 use std::ops::Range;
 
@@ -144,8 +144,7 @@ pub fn write(profile: &Profile, nul: bool, exists: impl Fn(&[u8]) -> bool) -> Re
     };
     let mut out = Vec::new();
     for file in listed(profile) {
-        let used: RangeSet =
-            file.extents.iter().map(|extent| extent.offset_bytes..extent.offset_bytes + extent.length_bytes).collect();
+        let used: RangeSet = file.extents.iter().map(Extent::range).collect();
         if used.gaps(&(0..file.size_bytes)).next().is_none() {
             match split_range(&file.path) {
                 Ok((_, None)) => push(&mut out, file, "", nul)?,

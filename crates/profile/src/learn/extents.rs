@@ -82,11 +82,7 @@ pub(crate) fn extents(used: &[Touch], page_bytes: u64, size_bytes: u64) -> Vec<E
         let follows = last_order.is_some_and(|order| touch.order <= order + 1);
         last_order = Some(touch.order);
         match extents.last_mut() {
-            Some(last)
-                if follows
-                    && last.offset_bytes + last.length_bytes == start
-                    && is_one_use(last.warm_use, touch.warm_use) =>
-            {
+            Some(last) if follows && last.end_bytes() == start && is_one_use(last.warm_use, touch.warm_use) => {
                 last.length_bytes = end - last.offset_bytes;
             }
             _ => extents.push(Extent {
@@ -116,7 +112,7 @@ fn is_one_use(first: Option<WarmUse>, next: Option<WarmUse>) -> bool {
 pub fn split_by_position(extents: Vec<Extent>, physical: &[PhysicalExtent]) -> Vec<Extent> {
     let mut placed = Vec::with_capacity(extents.len());
     for extent in extents {
-        let end = extent.offset_bytes + extent.length_bytes;
+        let end = extent.end_bytes();
         let mut at = extent.offset_bytes;
         while at < end {
             let (stop, physical_bytes) = run_at(physical, at);

@@ -20,14 +20,15 @@ pub struct Seen {
 pub fn union(mut input: Vec<Seen>) -> Vec<Extent> {
     input.retain(|seen| seen.extent.length_bytes > 0);
     sorting::sort_by_key(&mut input, |seen| (seen.extent.offset_bytes, seen.profile));
-    let mut edges: Vec<u64> = input.iter().flat_map(|seen| [seen.extent.offset_bytes, end(&seen.extent)]).collect();
+    let mut edges: Vec<u64> =
+        input.iter().flat_map(|seen| [seen.extent.offset_bytes, seen.extent.end_bytes()]).collect();
     edges.sort_unstable();
     edges.dedup();
     let mut output: Vec<Extent> = Vec::new();
     let mut open: Vec<Seen> = Vec::new();
     let mut waiting = input.into_iter().peekable();
     for pair in edges.windows(2) {
-        open.retain(|seen| end(&seen.extent) > pair[0]);
+        open.retain(|seen| seen.extent.end_bytes() > pair[0]);
         while let Some(seen) = waiting.next_if(|seen| seen.extent.offset_bytes <= pair[0]) {
             open.push(seen);
         }
@@ -36,10 +37,6 @@ pub fn union(mut input: Vec<Seen>) -> Vec<Extent> {
         }
     }
     output
-}
-
-fn end(extent: &Extent) -> u64 {
-    extent.offset_bytes.saturating_add(extent.length_bytes)
 }
 
 /// The extent for the bytes `from..to`, which all open extents cover.
@@ -85,7 +82,7 @@ fn push(output: &mut Vec<Extent>, next: Extent) {
 
 fn joinable(before: &Extent, after: &Extent) -> bool {
     let expected_place = before.physical_bytes.and_then(|at| at.checked_add(before.length_bytes));
-    end(before) == after.offset_bytes
+    before.end_bytes() == after.offset_bytes
         && before.runs == after.runs
         && before.first_use_us.abs_diff(after.first_use_us) < SAME_TIME_US
         && expected_place == after.physical_bytes

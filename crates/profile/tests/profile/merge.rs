@@ -11,7 +11,7 @@ fn pages<'a>(files: impl IntoIterator<Item = &'a File>) -> BTreeMap<(&'a [u8], b
     for file in files {
         let of_file = pages.entry((file.path.as_slice(), file.deleted)).or_default();
         for extent in &file.extents {
-            of_file.extend((extent.offset_bytes..extent.offset_bytes + extent.length_bytes).step_by(4096));
+            of_file.extend(extent.range().step_by(4096));
         }
     }
     pages

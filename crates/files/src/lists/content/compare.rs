@@ -14,12 +14,12 @@
 //! end of the file, which no start reads: it would cost a device read for each file.
 
 use ahead_model::RangeSet;
-use ahead_profile::{ContentCheck, File, MAX_PIECES, PIECE_BYTES};
+use ahead_profile::{ContentCheck, Extent, File, MAX_PIECES, PIECE_BYTES};
 use std::ops::Range;
 
 /// The used ranges, ascending.
 pub fn used_ranges(file: &File) -> RangeSet {
-    file.extents.iter().map(|extent| extent.offset_bytes..extent.offset_bytes + extent.length_bytes).collect()
+    file.extents.iter().map(Extent::range).collect()
 }
 
 /// The used ranges for the content check: ascending, without overlap, cut at multiples of [`PIECE_BYTES`]. They depend on the used
