@@ -114,12 +114,12 @@ fn account_of_a_prefetch_has_no_keys_of_a_comparison() {
 #[test]
 fn every_key_of_top_and_steer_is_documented() {
     let counted = ahead_top::Counted { issued_pages: 1, used_pages: Some(1), ..Default::default() };
-    let file = ahead_top::OpenFile { counted: Some(counted.clone()), ..Default::default() };
+    let file = ahead_top::OpenFile { counted: Some(counted), ..Default::default() };
     let totals = ahead_top::Totals { counted: Some(counted), ..Default::default() };
     let top = ["### ahead top --json"];
     assert_documented(&top, &ahead_top::file_json(&file, None));
     assert_documented(&top, &ahead_top::totals_json(&totals, None));
-    let summary = serde_json::json!({ "summary": ahead_steer::Summary::default() });
+    let summary = serde_json::json!({ "summary": ahead_steer::Counts::default() });
     assert_documented(&["### ahead steer --json"], &summary);
 }
 

@@ -1,6 +1,6 @@
 //! Counters of open files and decision events, compared with what programs of known patterns do.
 
-use ahead_observe::{CounterOptions, Counters, Detail, OpenCounters, StateQuery};
+use ahead_observe::{CounterOptions, Counters, DecisionEvents, Detail, OpenCounters, StateQuery};
 use ahead_policy::Advice;
 use ahead_policy::steering::{Decision, Kind};
 use ahead_tests::rig::prelude::*;
@@ -117,7 +117,7 @@ fn observe(detail: Detail, script: &str, path: &Path, arguments: &[&str]) -> Opt
     let mut victim = Victim::start(script, path, arguments);
     let printed = victim.finish();
     let mut taken = Vec::new();
-    events.take(|event| taken.push(*event)).unwrap();
+    events.take(DecisionEvents::MOST_AT_ONCE, |event| taken.push(*event)).unwrap();
     assert_eq!(events.lost(), 0);
     assert_eq!(counters.machine().unwrap().lost_events, 0);
     taken.retain(|event| event.target.inode == inode);
@@ -131,14 +131,23 @@ fn sequential_read_issues_and_uses_each_page_once() {
     for detail in [Detail::Decisions, Detail::Hits] {
         let Some(observed) = observe(detail, SEQUENTIAL, &path, &[]) else { return };
         let Observed { counters, events, .. } = observed;
-        assert_eq!((counters.misses, counters.faults, counters.issued_pages), (1, 0, 2048), "{counters:?}");
-        assert_eq!((counters.wasted_pages, counters.thrashed_pages), (0, 0));
+        assert_eq!(
+            (counters.counts.misses, counters.counts.faults, counters.counts.issued_pages),
+            (1, 0, 2048),
+            "{counters:?}"
+        );
+        assert_eq!((counters.counts.wasted_pages, counters.counts.thrashed_pages), (0, 0));
         // Windows of 32 pages.
-        assert!((60..70).contains(&counters.markers), "{counters:?}");
-        assert!(counters.waits >= 1 && counters.wait_ns > 0 && counters.locked <= counters.waits, "{counters:?}");
+        assert!((60..70).contains(&counters.counts.markers), "{counters:?}");
+        assert!(
+            counters.counts.waits >= 1
+                && counters.counts.wait_ns > 0
+                && counters.counts.locked <= counters.counts.waits,
+            "{counters:?}"
+        );
         let exact = detail == Detail::Hits;
-        assert_eq!(counters.used_pages, exact.then_some(2048));
-        assert_eq!(counters.hits.is_some_and(|hits| hits > 60), exact);
+        assert_eq!(counters.counts.used_pages, exact.then_some(2048));
+        assert_eq!(counters.counts.hits.is_some_and(|hits| hits > 60), exact);
         let first = &events[0];
         assert_eq!((first.kind, first.page, first.wanted), (Kind::Miss, 0, 16));
         assert_eq!((first.before.size, first.before.prev_pos, first.before.window_pages), (0, -1, 32));
@@ -163,7 +172,7 @@ fn waits_for_another_file_are_not_counted() {
     let Some(observed) = observe(Detail::Decisions, BESIDE_WRITES, &path, &[other.to_str().unwrap()]) else { return };
     let counters = observed.counters;
     // Each marker is followed by a wait of fsync. A busy disk may be late with some windows.
-    assert!(counters.markers >= 8 && counters.waits < counters.markers / 2, "{counters:?}");
+    assert!(counters.counts.markers >= 8 && counters.counts.waits < counters.counts.markers / 2, "{counters:?}");
 }
 
 #[test]
@@ -171,10 +180,14 @@ fn backward_read_misses_each_time() {
     let Some(disk) = Disk::new() else { return };
     let path = disk.file(2048);
     let Some(Observed { counters, events, .. }) = observe(Detail::Decisions, BACKWARD, &path, &[]) else { return };
-    assert_eq!((counters.misses, counters.markers, counters.issued_pages), (512, 0, 2048), "{counters:?}");
-    assert_eq!((counters.wasted_pages, counters.thrashed_pages), (0, 0));
+    assert_eq!(
+        (counters.counts.misses, counters.counts.markers, counters.counts.issued_pages),
+        (512, 0, 2048),
+        "{counters:?}"
+    );
+    assert_eq!((counters.counts.wasted_pages, counters.counts.thrashed_pages), (0, 0));
     // The four pages of a read may arrive with two requests.
-    assert!(counters.locked < 32, "{counters:?}");
+    assert!(counters.counts.locked < 32, "{counters:?}");
     let pages: Vec<_> = events.iter().take(3).map(|event| (event.page, event.wanted)).collect();
     assert_eq!(pages, [(2044, 4), (2040, 4), (2036, 4)]);
     evict(&path);
@@ -191,10 +204,10 @@ fn pages_read_ahead_and_evicted_unread_are_wasted() {
         let mut victim = Victim::start(HALF, &path, &[]);
         victim.finish();
         let before = counters_of(&counters, inode);
-        assert!((1056..1100).contains(&before.issued_pages) && before.wasted_pages == 0, "{before:?}");
+        assert!((1056..1100).contains(&before.counts.issued_pages) && before.counts.wasted_pages == 0, "{before:?}");
         evict(&path);
         let after = counters_of(&counters, inode);
-        assert_eq!(after.wasted_pages, before.issued_pages - 1024, "{detail:?}");
+        assert_eq!(after.counts.wasted_pages, before.counts.issued_pages - 1024, "{detail:?}");
     }
 }
 
@@ -205,7 +218,7 @@ fn waits_of_faults_are_counted() {
     let path = disk.file(16384);
     let Some(Observed { counters, .. }) = observe(Detail::Decisions, FAULTS, &path, &[]) else { return };
     // A request may end before its thread sleeps.
-    assert!(counters.waits >= 10 && counters.wait_ns > 0 && counters.locked < 10, "{counters:?}");
+    assert!(counters.counts.waits >= 10 && counters.counts.wait_ns > 0 && counters.counts.locked < 10, "{counters:?}");
 }
 
 #[test]
@@ -215,11 +228,15 @@ fn faults_have_their_page_and_mapping() {
     for (detail, arguments) in [(Detail::Decisions, &[][..]), (Detail::Decisions, &["closed"]), (Detail::Hits, &[])] {
         let Some(observed) = observe(detail, FAULTS, &path, arguments) else { return };
         let Observed { counters, events, printed } = observed;
-        assert_eq!((counters.misses, counters.faults, counters.markers), (40, 40, 0), "{counters:?}");
+        assert_eq!(
+            (counters.counts.misses, counters.counts.faults, counters.counts.markers),
+            (40, 40, 0),
+            "{counters:?}"
+        );
         // 32 pages around each fault; at the start of the file they may overlap, at the end they are fewer.
-        assert!((39 * 32 - 16..=40 * 32).contains(&counters.issued_pages), "{counters:?}");
-        assert_eq!(counters.used_pages, (detail == Detail::Hits).then_some(40));
-        assert_eq!(counters.hits, (detail == Detail::Hits).then_some(0));
+        assert!((39 * 32 - 16..=40 * 32).contains(&counters.counts.issued_pages), "{counters:?}");
+        assert_eq!(counters.counts.used_pages, (detail == Detail::Hits).then_some(40));
+        assert_eq!(counters.counts.hits, (detail == Detail::Hits).then_some(0));
         assert!(events.len() >= 16);
         // In each tenth of a second 16 events are sent: those of the first 16 faults, and of later ones on a busy machine.
         assert!(events.iter().zip(&printed).take(16).all(|(event, page)| event.page == *page), "{events:?}");
@@ -260,7 +277,7 @@ fn decisions_are_taken_in_bounded_groups() {
     let mut groups = Vec::new();
     loop {
         let mut called = 0;
-        let taken = events.take_at_most(3, |_| called += 1).unwrap();
+        let taken = events.take(3, |_| called += 1).unwrap();
         assert_eq!(taken, called);
         if taken == 0 {
             break;
@@ -275,8 +292,12 @@ fn sequential_mapping_uses_its_pages() {
     let Some(disk) = Disk::new() else { return };
     let path = disk.file(2048);
     let Some(Observed { counters, events, .. }) = observe(Detail::Hits, MAPPED_SEQUENTIAL, &path, &[]) else { return };
-    assert_eq!((counters.misses, counters.faults, counters.issued_pages), (1, 1, 2048), "{counters:?}");
-    assert_eq!((counters.used_pages, counters.wasted_pages), (Some(2048), 0), "{counters:?}");
+    assert_eq!(
+        (counters.counts.misses, counters.counts.faults, counters.counts.issued_pages),
+        (1, 1, 2048),
+        "{counters:?}"
+    );
+    assert_eq!((counters.counts.used_pages, counters.counts.wasted_pages), (Some(2048), 0), "{counters:?}");
     let markers = events.iter().filter(|event| event.kind == Kind::Marker && event.target.mapping.is_some());
     assert!(markers.count() >= 16);
 }
@@ -287,14 +308,14 @@ fn random_reader_sends_sixteen_events_in_a_tenth_of_a_second() {
     let path = disk.file(16384);
     let Some(observed) = observe(Detail::Decisions, RANDOM, &path, &["4000"]) else { return };
     let Observed { counters, events, .. } = observed;
-    assert!(counters.misses > 3000, "{counters:?}");
+    assert!(counters.counts.misses > 3000, "{counters:?}");
     let within = |first: &Decision| {
         let end = first.at_ns + 99_000_000;
         events.iter().filter(|event| event.at_ns >= first.at_ns && event.at_ns < end).count()
     };
     // The budget of two periods may meet.
     assert!(events.iter().all(|first| within(first) <= 2 * (16 + 32)), "{}", events.len());
-    assert!(events.len() >= 16 && (events.len() as u64) < counters.misses / 4, "{}", events.len());
+    assert!(events.len() >= 16 && (events.len() as u64) < counters.counts.misses / 4, "{}", events.len());
     // Each event has the counts of all decisions.
     let last = events.last().unwrap();
     assert!(last.misses > events.len() as u64 && last.issued_pages >= last.misses - 1);
@@ -305,7 +326,7 @@ fn small_file_sends_nothing_and_is_counted() {
     let Some(disk) = Disk::new() else { return };
     let path = disk.file(64);
     let Some(Observed { counters, events, .. }) = observe(Detail::Decisions, SEQUENTIAL, &path, &[]) else { return };
-    assert_eq!((counters.misses, counters.issued_pages, events.len()), (1, 64, 0), "{counters:?}");
+    assert_eq!((counters.counts.misses, counters.counts.issued_pages, events.len()), (1, 64, 0), "{counters:?}");
 }
 
 #[test]
@@ -320,17 +341,21 @@ fn page_evicted_before_it_is_read_thrashes() {
         let mut reader = Victim::stepped(&path);
         reader.step();
         let first = counters_of(&counters, inode);
-        assert_eq!((first.misses, first.issued_pages), (1, 32), "{first:?}");
+        assert_eq!((first.counts.misses, first.counts.issued_pages), (1, 32), "{first:?}");
         evict(&path);
         reader.step();
         let second = counters_of(&counters, inode);
-        assert_eq!((second.misses, second.thrashed_pages, second.wasted_pages), (2, 1, 16), "{second:?}");
+        assert_eq!(
+            (second.counts.misses, second.counts.thrashed_pages, second.counts.wasted_pages),
+            (2, 1, 16),
+            "{second:?}"
+        );
         let mut thrashed = Vec::new();
         let take = |event: &Decision| thrashed.extend((event.target.inode == inode).then_some(event.is_thrashed));
-        events.take(take).unwrap();
+        events.take(DecisionEvents::MOST_AT_ONCE, take).unwrap();
         assert_eq!(thrashed, [false, true]);
         // Pages that were read already, and are read again, were not evicted too early.
-        assert_eq!(first.thrashed_pages, 0);
+        assert_eq!(first.counts.thrashed_pages, 0);
     }
 }
 
@@ -344,7 +369,11 @@ fn quiet_file_sends_only_what_differs() {
     let mut events = counters.events().unwrap();
     let mut taken = || {
         let mut pages = Vec::new();
-        events.take(|event| pages.extend((event.target.inode == inode).then_some(event.page))).unwrap();
+        events
+            .take(DecisionEvents::MOST_AT_ONCE, |event| {
+                pages.extend((event.target.inode == inode).then_some(event.page))
+            })
+            .unwrap();
         pages
     };
     let mut reader = Victim::stepped(&path);
@@ -355,7 +384,7 @@ fn quiet_file_sends_only_what_differs() {
     reader.step();
     reader.step();
     assert_eq!(taken(), [0; 0]);
-    assert!(counters_of(&counters, inode).markers >= 2);
+    assert!(counters_of(&counters, inode).counts.markers >= 2);
     // The next marked page is evicted before it is read: a miss that thrashes.
     evict(&path);
     reader.step();
@@ -381,7 +410,7 @@ fn own_reads_are_not_counted() {
         evict(&path);
         fs::read(&path).unwrap();
         let mut own = 0;
-        events.take(|event| own += u32::from(event.target.inode == inode)).unwrap();
+        events.take(DecisionEvents::MOST_AT_ONCE, |event| own += u32::from(event.target.inode == inode)).unwrap();
         assert_eq!(own, 0);
         assert!(counters.per_open().unwrap().iter().all(|open| open.inode != inode));
     }
@@ -402,7 +431,7 @@ fn file_on_overlay_is_seen_in_its_layer() {
     drop(file);
     for (script, kind) in [(SEQUENTIAL, Kind::Miss), (MAPPED_SEQUENTIAL, Kind::Fault)] {
         let Some(observed) = observe(Detail::Decisions, script, &data, &[]) else { return };
-        assert_eq!((observed.counters.misses, observed.counters.issued_pages), (1, 2048));
+        assert_eq!((observed.counters.counts.misses, observed.counters.counts.issued_pages), (1, 2048));
         assert_eq!((observed.events[0].kind, observed.events[0].target.descriptor), (kind, Some(3)));
     }
 }

@@ -25,7 +25,7 @@ pub use check::{Checked, Finding, Problem, check, compare};
 pub use expand::{Expanded, expand};
 pub use fix::{Fixed, fix};
 pub use pack::{PACK_SIGNATURE, PackHeader, decode as decode_pack, encode as encode_pack, main_device};
-pub use pattern::Pattern;
+pub use pattern::{NamePattern, Pattern};
 pub use plain::{Syntax, Template, parse, parse_template, write, write_paths};
 
 use ahead_model::RangeSet;

@@ -2,10 +2,11 @@
 
 use crate::event::{Event, decode};
 use crate::objects::{Compiled, bpf_error, map, open};
+use crate::reader::consumer;
 use ahead_model::sorting;
 use ahead_profile::learn::FileSeen;
 use ahead_sys::{Error, Result};
-use libbpf_rs::{Iter, MapCore, MapFlags, Object, RingBufferBuilder};
+use libbpf_rs::{Iter, MapCore, MapFlags, Object};
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -41,12 +42,8 @@ pub fn cached_files(directory: &impl AsFd) -> Result<Vec<FileSeen>> {
             position.set(position.get() + 1);
             found.borrow_mut().insert(file.inode, (position.get(), file));
         }
-        0
     };
-    let listed = map(&object, "listed")?;
-    let mut builder = RingBufferBuilder::new();
-    builder.add(&listed, take).map_err(|e| bpf_error("open the ring buffer", e))?;
-    let ring = builder.build().map_err(|e| bpf_error("map the ring buffer", e))?;
+    let ring = consumer(&map(&object, "listed")?, take)?;
     for _ in 0..TRIES {
         position.set(0);
         let mut walk = Iter::new(&listing).map_err(|e| bpf_error("list cached files", e))?;

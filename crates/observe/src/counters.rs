@@ -12,6 +12,7 @@ pub use tables::{TableIds, Tables};
 pub use types::*;
 
 use crate::objects::{self, Compiled, bpf_error, map};
+use crate::reader::events;
 use crate::tracer::check_host;
 use ahead_sys::{Result, machine};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, OpenObject};
@@ -83,10 +84,7 @@ impl Counters {
 
     /// The decisions from now on. One reader at a time.
     pub fn events(&self) -> Result<DecisionEvents> {
-        let handle = |name: &str| {
-            MapHandle::try_from(&map(&self.object, name)?).map_err(|e| bpf_error("open the ring buffer", e))
-        };
-        DecisionEvents::new(handle("events")?, handle("machine")?)
+        DecisionEvents::new(events(&self.object, "events")?, events(&self.object, "machine")?)
     }
 
     /// Sends no more decisions of this open file, except those that thrash, and those of another pattern than its last one: a jump after
@@ -125,12 +123,8 @@ fn attach(options: &CounterOptions, plan: &Plan) -> Result<Counters> {
     }
     set_up_maps(&mut open, options, plan.sources.hits)?;
     let (object, links) = objects::attach_all(open)?;
-    let calls = map(&object, "read_calls")?;
-    for (number, argument) in calls::read_calls() {
-        calls
-            .update(&number.to_ne_bytes(), &argument.to_ne_bytes(), MapFlags::ANY)
-            .map_err(|e| bpf_error("set up the table of system calls", e))?;
-    }
+    let calls = calls::read_calls().into_iter().map(|(number, argument)| (number, argument.to_ne_bytes()));
+    objects::fill_calls(&object, "read_calls", calls)?;
     let passed_over = objects::passed_over(&object)?;
     Ok(Counters { object, _links: links, sources: plan.sources.clone(), passed_over })
 }

@@ -4,17 +4,15 @@ mod calls;
 mod event;
 
 use crate::objects::{self, Compiled, bpf_error, map};
+use crate::reader::{EventReader, events, read_all};
 use crate::source;
 use ahead_policy::traces::{Header, TraceError, Trailer, Writer};
 use ahead_sys::{Error, Result, machine};
 use event::Numbers;
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, RingBufferBuilder};
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object};
 use std::fs::File;
 use std::io::BufWriter;
-use std::os::fd::{AsFd, OwnedFd};
-use std::thread::JoinHandle;
+use std::os::fd::OwnedFd;
 
 static OBJECT: Compiled = Compiled(include_bytes!(concat!(env!("OUT_DIR"), "/decisions.bpf.deflate")));
 
@@ -30,8 +28,7 @@ pub struct Decisions {
     links: Vec<Link>,
     /// Number of missed program runs at the start.
     passed_over: u64,
-    stop: OwnedFd,
-    reader: JoinHandle<std::result::Result<Output, TraceError>>,
+    reader: EventReader<Output>,
 }
 
 impl Decisions {
@@ -66,16 +63,12 @@ impl Decisions {
                 "the kernel lacks a tracepoint (readahead:* are in Linux 6.18 and newer) or refuses a program: {error}"
             ),
         })?;
-        fill_calls(&object)?;
+        let calls = calls::calls().into_iter().map(|(number, call)| (number, call.to_ne_bytes()));
+        objects::fill_calls(&object, "calls", calls)?;
         let passed_over = objects::activate(&object)?;
-        let events = MapHandle::try_from(&map(&object, "events")?).map_err(|e| bpf_error("open the ring buffer", e))?;
-        let (stopped, stop) =
-            rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| Error::io("pipe", e))?;
-        let reader = std::thread::Builder::new()
-            .name("decisions".into())
-            .spawn(move || read(&events, &stopped, writer))
-            .map_err(|e| Error::io("start a thread", e))?;
-        Ok(Decisions { object, links, passed_over, stop, reader })
+        let events = events(&object, "events")?;
+        let reader = EventReader::start("decisions", move |stopped| read(&events, stopped, writer))?;
+        Ok(Decisions { object, links, passed_over, reader })
     }
 
     /// Follows a process that has not executed its program yet, and its descendants.
@@ -89,14 +82,8 @@ impl Decisions {
     pub fn finish(mut self) -> Result<Trailer> {
         let passed_over = objects::lost_since(&self.object, self.passed_over)?;
         self.links.clear();
-        drop(self.stop);
-        let joined = self.reader.join();
-        let writer = joined.map_err(|_| Error::io("observe", std::io::Error::other("the reader thread panicked")))?;
-        let lost = map(&self.object, "lost")?
-            .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
-            .map_err(|e| bpf_error("read counters", e))?;
-        let lost = lost.and_then(|bytes| Some(u64::from_ne_bytes(bytes.try_into().ok()?))).unwrap_or(0);
-        let (writer, undecodable) = writer.map_err(written)?;
+        let (writer, undecodable) = self.reader.finish()?;
+        let lost = objects::number(&self.object, "lost", 0)?;
         let (trailer, file) = writer.finish(lost + passed_over + undecodable).map_err(written)?;
         file.into_inner().map_err(|e| Error::io("write the trace", e.into_error()))?;
         Ok(trailer)
@@ -115,49 +102,15 @@ fn settings() -> Vec<u8> {
     [WAKE_BYTES, machine::page_size().ilog2().into()].map(u64::to_ne_bytes).concat()
 }
 
-fn fill_calls(object: &Object) -> Result<()> {
-    let table = map(object, "calls")?;
-    for (number, call) in calls::calls() {
-        table
-            .update(&number.to_ne_bytes(), &call.to_ne_bytes(), MapFlags::ANY)
-            .map_err(|e| bpf_error("set up the table of system calls", e))?;
-    }
-    Ok(())
-}
-
 /// The trace, and the number of events that could not be decoded.
 type Output = (Writer<BufWriter<File>>, u64);
 
-fn read(
-    events: &MapHandle,
-    stopped: &OwnedFd,
-    writer: Writer<BufWriter<File>>,
-) -> std::result::Result<Output, TraceError> {
-    let state = std::cell::RefCell::new((Numbers::default(), writer, None));
-    let take = |bytes: &[u8]| {
-        let (numbers, writer, failed) = &mut *state.borrow_mut();
+fn read(events: &MapHandle, stopped: &OwnedFd, mut writer: Writer<BufWriter<File>>) -> Result<Output> {
+    let (mut numbers, mut failed) = (Numbers::default(), None);
+    read_all(events, stopped, |bytes| {
         if let (Some(record), None) = (numbers.record(bytes), &failed) {
-            *failed = writer.add(&record).err();
+            failed = writer.add(&record).err();
         }
-        0
-    };
-    let mut builder = RingBufferBuilder::new();
-    let broken = |e: libbpf_rs::Error| TraceError::Io(std::io::Error::other(e.to_string()));
-    builder.add(events, take).map_err(broken)?;
-    let ring = builder.build().map_err(broken)?;
-    loop {
-        let mut ready = [PollFd::from_borrowed_fd(events.as_fd(), PollFlags::IN), PollFd::new(stopped, PollFlags::IN)];
-        match poll(&mut ready, None) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(e) => return Err(TraceError::Io(e.into())),
-        }
-        let is_over = !ready[1].revents().is_empty();
-        ring.consume().map_err(broken)?;
-        if is_over {
-            break;
-        }
-    }
-    drop(ring);
-    let (numbers, writer, failed) = state.into_inner();
-    failed.map_or(Ok((writer, numbers.lost)), Err)
+    })?;
+    failed.map_or(Ok((writer, numbers.lost)), |error| Err(written(error)))
 }

@@ -28,11 +28,13 @@ mod counters;
 mod decisions;
 mod event;
 mod evictions;
+mod fields;
 #[cfg(test)]
 mod layout;
 pub mod nobpf;
 mod objects;
 mod progress;
+mod reader;
 mod source;
 mod state;
 mod syscalls;
@@ -41,8 +43,8 @@ mod tracer;
 pub use arrivals::{Arrival, Arrivals, Arrived};
 pub use cached::cached_files;
 pub use counters::{
-    CounterOptions, Counters, DecidedPage, DecisionEvents, DecisionSource, Detail, LAST_PAGES, MachineCounters,
-    OpenCounters, Sources, TableIds, Tables,
+    AccessCounts, CounterOptions, Counters, DecidedPage, DecisionEvents, DecisionSource, Detail, LAST_PAGES,
+    MachineCounters, OpenCounters, Sources, TableIds, Tables,
 };
 pub use decisions::Decisions;
 pub use event::{DecodeError, Event, decode};

@@ -124,11 +124,7 @@ fn misses_of(program: i32) -> Result<u64> {
 /// are attached: without the first, the last does not know whether work is left. A thread that is between two copies can hide
 /// one event.
 pub(crate) fn lost_since(object: &Object, before: u64) -> Result<u64> {
-    let number = |key: u32| -> Result<u64> {
-        let bytes = map(object, "triple_attach")?.lookup(&key.to_ne_bytes(), MapFlags::ANY);
-        let bytes = bytes.map_err(|e| bpf_error("read counters", e))?.unwrap_or_default();
-        Ok(bytes.try_into().map_or(0, u64::from_ne_bytes))
-    };
+    let number = |key| number(object, "triple_attach", key);
     if passed_over(object)? <= before {
         return number(NOT_NOTED);
     }
@@ -136,6 +132,25 @@ pub(crate) fn lost_since(object: &Object, before: u64) -> Result<u64> {
     let not_needed = number(DONE_BEFORE)? + unreported_done_before(object)? + reads_without_last(object)?;
     let passed_over = passed_over(object)?.saturating_sub(before);
     Ok(passed_over.saturating_sub(not_needed) + number(NOT_NOTED)?)
+}
+
+/// The number at a key of a table; 0: there is none.
+pub(crate) fn number(object: &Object, table: &str, key: u32) -> Result<u64> {
+    let bytes = map(object, table)?.lookup(&key.to_ne_bytes(), MapFlags::ANY);
+    let bytes = bytes.map_err(|e| bpf_error("read counters", e))?.unwrap_or_default();
+    Ok(bytes.try_into().map_or(0, u64::from_ne_bytes))
+}
+
+/// Sets the numbers of the system calls in a table, with their meaning.
+pub(crate) fn fill_calls<V: AsRef<[u8]>>(
+    object: &Object,
+    table: &str,
+    calls: impl IntoIterator<Item = (u32, V)>,
+) -> Result<()> {
+    let table = map(object, table)?;
+    let set = |number: u32, meaning: V| table.update(&number.to_ne_bytes(), meaning.as_ref(), MapFlags::ANY);
+    let set = calls.into_iter().try_for_each(|(number, meaning)| set(number, meaning));
+    set.map_err(|e| bpf_error("set up the table of system calls", e))
 }
 
 /// Number of missed runs of last copies whose work was done, in threads that have not run the first copy since.

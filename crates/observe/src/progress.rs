@@ -1,9 +1,11 @@
 //! How far a program is in some files, while it runs (`bpf/progress.bpf.c`).
 
+use crate::fields::Fields;
 use crate::objects::{Compiled, attach_all, bpf_error, map, open};
+use crate::reader::{consumer, events};
 use ahead_model::DeviceNumber;
 use ahead_sys::{Result, machine};
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, RingBuffer, RingBufferBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, Object, RingBuffer};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -47,17 +49,9 @@ impl ProgressEvents {
             value[8..12].copy_from_slice(&file.number.to_ne_bytes());
             watched.update(&key, &value, MapFlags::ANY).map_err(|e| bpf_error("watch a file", e))?;
         }
-        let events =
-            MapHandle::try_from(&map(&object, "progress")?).map_err(|e| bpf_error("open the ring buffer", e))?;
         let found = Rc::new(RefCell::new(Vec::new()));
         let kept = found.clone();
-        let mut builder = RingBufferBuilder::new();
-        let take = move |bytes: &[u8]| {
-            kept.borrow_mut().extend(decode(bytes));
-            0
-        };
-        builder.add(&events, take).map_err(|e| bpf_error("open the ring buffer", e))?;
-        let ring = builder.build().map_err(|e| bpf_error("open the ring buffer", e))?;
+        let ring = consumer(&events(&object, "progress")?, move |bytes| kept.borrow_mut().extend(decode(bytes)))?;
         Ok(ProgressEvents { ring, object, _links: links, found })
     }
 
@@ -82,10 +76,8 @@ impl ProgressEvents {
 
 /// Decodes `struct progress_event`; `None`: wrong size.
 fn decode(bytes: &[u8]) -> Option<(u32, u64)> {
-    let bytes: &[u8; EVENT_BYTES] = bytes.try_into().ok()?;
-    let page = u64::from_ne_bytes(bytes[..8].try_into().expect("eight bytes"));
-    let file = u32::from_ne_bytes(bytes[8..12].try_into().expect("four bytes"));
-    Some((file, page.saturating_mul(machine::page_size())))
+    let fields = Fields::of::<EVENT_BYTES>(bytes)?;
+    Some((fields.u32(8), fields.u64(0).saturating_mul(machine::page_size())))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The read-ahead state of open files, as the kernel keeps it (`bpf/state.bpf.c`).
 
+use crate::fields::Fields;
 use crate::objects::{self, Compiled, bpf_error, map};
 use crate::tracer::check_host;
 use ahead_model::{DeviceNumber, sorting};
@@ -160,33 +161,32 @@ fn program<'a>(object: &'a Object, name: &str) -> ProgramMut<'a> {
 
 impl OpenState {
     fn decode(bytes: &[u8; STATE_BYTES]) -> OpenState {
-        let u64 = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-        let u32 = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
-        let flags = bytes[94];
+        let fields = Fields(bytes);
+        let flags = fields.u8(94);
         OpenState {
-            open: u64(0),
-            inode: u64(8),
-            inode_number: u64(16),
-            file_bytes: u64(24),
-            cached_pages: u64(32),
-            position_bytes: u64(40),
+            open: fields.u64(0),
+            inode: fields.u64(8),
+            inode_number: fields.u64(16),
+            file_bytes: fields.u64(24),
+            cached_pages: fields.u64(32),
+            position_bytes: fields.u64(40),
             readahead: Readahead {
-                start: u64(48),
-                prev_pos: u64(56).cast_signed(),
-                size: u32(64).into(),
-                async_size: u32(68).into(),
-                window_pages: u32(72).into(),
-                mmap_miss: u16::from_ne_bytes([bytes[92], bytes[93]]),
+                start: fields.u64(48),
+                prev_pos: fields.u64(56).cast_signed(),
+                size: fields.u32(64).into(),
+                async_size: fields.u32(68).into(),
+                window_pages: fields.u32(72).into(),
+                mmap_miss: fields.u16(92),
                 is_random: flags & RANDOM != 0,
             },
-            disk_window_pages: u32(76).into(),
-            device: DeviceNumber::from_kernel(u32(80)),
-            pid: u32(84),
-            descriptor: u32(88),
+            disk_window_pages: fields.u32(76).into(),
+            device: DeviceNumber::from_kernel(fields.u32(80)),
+            pid: fields.u32(84),
+            descriptor: fields.u32(88),
             is_cached: flags & CACHED != 0,
             is_readable: flags & READABLE != 0,
             is_not_reused: flags & NOREUSE != 0,
-            comm: bytes[96..112].try_into().expect("16 bytes"),
+            comm: fields.array(96),
         }
     }
 }

@@ -2,11 +2,12 @@
 
 use crate::collect::Collector;
 use crate::objects::{self, Compiled, bpf_error, map};
+use crate::reader::{EventReader, consumer, events, raise_priority};
 use crate::source::{Abilities, Source, abilities};
 use crate::syscalls;
 use ahead_profile::learn::{Counters, Observation};
-use ahead_sys::{Error, Result, daemon, machine, mounts, process_id};
-use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapHandle, Object, OpenObject, RingBufferBuilder};
+use ahead_sys::{Error, Result, machine, mounts, process_id};
+use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapHandle, Object, OpenObject};
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, capabilities};
@@ -16,7 +17,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::thread::JoinHandle;
 
 static OBJECT: Compiled = Compiled(include_bytes!(concat!(env!("OUT_DIR"), "/ahead.bpf.deflate")));
 
@@ -58,8 +58,7 @@ pub struct Tracer {
     /// Number of missed program runs at the start.
     passed_over: u64,
     source: Source,
-    stop: OwnedFd,
-    reader: JoinHandle<Result<Collector>>,
+    reader: EventReader<Collector>,
 }
 
 /// Maximum size of the ring buffer, bytes: a million accesses.
@@ -142,18 +141,13 @@ impl Tracer {
 
     fn collect(attached: Attached, options: &Options, source: Source) -> Result<Tracer> {
         let Attached { object, links, passed_over, listing } = attached;
-        let events = MapHandle::try_from(&map(&object, "events")?).map_err(|e| bpf_error("open the ring buffer", e))?;
-        let (stopped, stop) =
-            rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| Error::io("pipe", e))?;
+        let events = events(&object, "events")?;
         let namespace = mounts::namespace(None)?;
-        let reader = std::thread::Builder::new()
-            .name("observer".into())
-            .spawn(move || {
-                raise_priority();
-                read_events(&events, &stopped, Collector::new(namespace))
-            })
-            .map_err(|e| Error::io("start a thread", e))?;
-        let tracer = Tracer { object, links, passed_over, source, stop, reader };
+        let reader = EventReader::start("observer", move |stopped| {
+            raise_priority();
+            read_events(&events, stopped, Collector::new(namespace))
+        })?;
+        let tracer = Tracer { object, links, passed_over, source, reader };
         if let (Scope::Family(pid), Some(listing)) = (&options.scope, &listing) {
             tracer.follow_family(*pid, listing)?;
         }
@@ -194,10 +188,7 @@ impl Tracer {
     pub fn finish(mut self) -> Result<Observation> {
         let passed_over = objects::lost_since(&self.object, self.passed_over)?;
         self.links.clear();
-        drop(self.stop);
-        let joined = self.reader.join();
-        let collector =
-            joined.map_err(|_| Error::io("observe", std::io::Error::other("the reader thread panicked")))??;
+        let collector = self.reader.finish()?;
         let counters = counters(&self.object, passed_over)?;
         Ok(collector.finish(self.source, counters))
     }
@@ -241,7 +232,10 @@ fn attach(options: &Options, source: Source, abilities: &Abilities) -> Result<At
     objects::choose_copies(&mut open);
     size_maps(&mut open, options, source)?;
     let object = open.load().map_err(|e| bpf_error("load BPF programs", e))?;
-    fill_calls(&object, options)?;
+    if options.lookups {
+        let calls = syscalls::calls().into_iter().map(|(number, shape)| (number, shape.encode()));
+        objects::fill_calls(&object, "calls", calls)?;
+    }
     let (mut links, mut listing) = (Vec::new(), None);
     for program in object.progs_mut().filter(|program| program.autoload()) {
         let what = format!("attach {}", program.name().to_string_lossy());
@@ -342,31 +336,6 @@ fn cgroup_of(directory: &Path) -> Result<(u64, u32)> {
     Ok((inode, below as u32))
 }
 
-fn fill_calls(object: &Object, options: &Options) -> Result<()> {
-    if !options.lookups {
-        return Ok(());
-    }
-    let calls = map(object, "calls")?;
-    for (number, shape) in syscalls::calls() {
-        calls
-            .update(&number.to_ne_bytes(), &shape.encode(), MapFlags::ANY)
-            .map_err(|e| bpf_error("set up the table of system calls", e))?;
-    }
-    Ok(())
-}
-
-/// Raises the priority of the reader thread. The mount table of another namespace must be opened before the last program in it
-/// ends. The ring buffer must be read before it is full. Both must succeed on a busy machine.
-///
-/// The cost: each time the thread wakes, it processes the waiting events (megabytes, a sixteenth of the ring buffer or more)
-/// before any ordinary thread runs. The thread that answers reads of an emulated disk has the same priority, and may wait for a
-/// processor as long. Therefore `compare` times no run that is observed.
-fn raise_priority() {
-    if let Err(error) = daemon::set_fifo().or_else(|_| daemon::set_nice()) {
-        tracing::debug!("observing with ordinary priority: {error}");
-    }
-}
-
 const EVENTS: u64 = 0;
 const STOPPED: u64 = 1;
 
@@ -380,15 +349,8 @@ fn wait_for_either(events: &MapHandle, stopped: &OwnedFd) -> rustix::io::Result<
 }
 
 /// Collects events until the other end of `stopped` is closed and the buffer is empty. Blocks until the BPF programs wake it.
-fn read_events(events: &MapHandle, stopped: &OwnedFd, collector: Collector) -> Result<Collector> {
-    let collector = std::cell::RefCell::new(collector);
-    let mut builder = RingBufferBuilder::new();
-    let on_event = |bytes: &[u8]| {
-        collector.borrow_mut().take(bytes);
-        0
-    };
-    builder.add(events, on_event).map_err(|e| bpf_error("open the ring buffer", e))?;
-    let ring = builder.build().map_err(|e| bpf_error("map the ring buffer", e))?;
+fn read_events(events: &MapHandle, stopped: &OwnedFd, mut collector: Collector) -> Result<Collector> {
+    let ring = consumer(events, |bytes| collector.take(bytes))?;
     let epoll = wait_for_either(events, stopped).map_err(|e| Error::io("epoll", e))?;
     let mut ready = Vec::with_capacity(2);
     loop {
@@ -402,7 +364,7 @@ fn read_events(events: &MapHandle, stopped: &OwnedFd, collector: Collector) -> R
         }
     }
     drop(ring);
-    Ok(collector.into_inner())
+    Ok(collector)
 }
 
 #[cfg(test)]

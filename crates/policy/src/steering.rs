@@ -63,32 +63,34 @@ impl Steering {
 
     /// The kernel has decided about an open file.
     pub fn decide(&mut self, file: &mut OpenFile, decision: &Decision, machine: &Machine) -> Vec<Act> {
-        self.change(file, decision.at_ns, machine, |file, around| file.decide(decision, around))
+        let room = self.room(file, decision.at_ns, machine);
+        let acts = file.decide(decision, &Around { machine, limits: &self.limits, room });
+        self.claim(file);
+        acts
     }
 
     /// The position of the reader of an open file was polled.
-    pub fn progress(&mut self, file: &mut OpenFile, progress: &Progress, machine: &Machine) -> Vec<Act> {
-        self.change(file, progress.at_ns, machine, |file, around| file.progress(progress, around))
+    pub fn progress(&mut self, file: &mut OpenFile, progress: &Progress, machine: &Machine) -> Option<Act> {
+        let room = self.room(file, progress.at_ns, machine);
+        let act = file.progress(progress, &Around { machine, limits: &self.limits, room });
+        self.claim(file);
+        act
     }
 
-    /// Changes the state of an open file, and updates the sum of the claims.
-    fn change(
-        &mut self,
-        file: &mut OpenFile,
-        at_ns: u64,
-        machine: &Machine,
-        change: impl FnOnce(&mut OpenFile, &Around) -> Vec<Act>,
-    ) -> Vec<Act> {
+    /// The pages that an open file may claim. Its present claim is taken out of the sum.
+    fn room(&mut self, file: &mut OpenFile, at_ns: u64, machine: &Machine) -> Room {
         self.now_ns = self.now_ns.max(at_ns);
         self.release(file);
         let share = self.limits.memory_share.clamp(0.0, 1.0);
         let budget_pages = (machine.available_pages as f64 * share) as u64;
-        let room = Room { budget_pages, others_pages: self.claimed_pages, files: self.claimants + 1 };
-        let acts = change(file, &Around { machine, limits: &self.limits, room });
+        Room { budget_pages, others_pages: self.claimed_pages, files: self.claimants + 1 }
+    }
+
+    /// Adds the claim of an open file to the sum.
+    fn claim(&mut self, file: &mut OpenFile) {
         file.counted = file.claim(self.now_ns);
         self.claimed_pages = self.claimed_pages.saturating_add(file.counted.unwrap_or(0));
         self.claimants += u64::from(file.counted.is_some());
-        acts
     }
 
     /// Takes the claim of an open file out of the sum.

@@ -9,8 +9,7 @@
 //! that can be done before is done before. The address of the open file, as the kernel has it, shows whether the process number or the
 //! descriptor belongs to something else by now.
 
-use crate::counts::reason;
-use crate::world::NotDone;
+use crate::refusal::Refusal;
 use ahead_observe::OpenState;
 use ahead_policy::steering::Target;
 use ahead_sys::other_process::OtherProcess;
@@ -19,20 +18,20 @@ use rustix::io::Errno;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// Takes the descriptor of an open file, if the process may be touched.
-pub(crate) fn take(process: &OtherProcess, number: u32) -> std::result::Result<OwnedFd, NotDone> {
+pub(crate) fn take(process: &OtherProcess, number: u32) -> std::result::Result<OwnedFd, Refusal> {
     process.take_descriptor(number).map_err(not_taken)
 }
 
 /// The thread of a target, whose descriptors are taken.
-pub(crate) fn process_of(target: &Target) -> std::result::Result<OtherProcess, NotDone> {
+pub(crate) fn process_of(target: &Target) -> std::result::Result<OtherProcess, Refusal> {
     OtherProcess::of_thread(target.pid, target.tid).map_err(not_taken)
 }
 
-fn not_taken(error: Error) -> NotDone {
+fn not_taken(error: Error) -> Refusal {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(Errno::SRCH | Errno::BADF) => NotDone::Gone,
-        Some(Errno::PERM | Errno::ACCESS) => NotDone::Forbidden(error.to_string()),
-        _ => NotDone::Failed(error.to_string()),
+        Some(Errno::SRCH | Errno::BADF) => Refusal::Gone,
+        Some(Errno::PERM | Errno::ACCESS) => Refusal::Forbidden(error.to_string()),
+        _ => Refusal::Failed(error.to_string()),
     }
 }
 
@@ -42,19 +41,19 @@ pub(crate) fn check(
     taken: BorrowedFd<'_>,
     target: &Target,
     expected_pages: u64,
-) -> std::result::Result<OpenState, NotDone> {
-    let state = state_of(taken).map_err(|error| NotDone::Failed(error.to_string()))?.ok_or(NotDone::Gone)?;
+) -> std::result::Result<OpenState, Refusal> {
+    let state = state_of(taken).map_err(|error| Refusal::Failed(error.to_string()))?.ok_or(Refusal::Gone)?;
     if state.open != target.open || state.inode != target.inode {
-        return Err(NotDone::Gone);
+        return Err(Refusal::Gone);
     }
     if !state.is_cached {
-        return Err(NotDone::Impossible(reason::DIRECT));
+        return Err(Refusal::Direct);
     }
     let readahead = state.readahead;
     if readahead.is_random || readahead.window_pages != expected_pages {
         // With the window of the disk it is a new open file of the same inode at the same address.
         let is_new = !readahead.is_random && readahead.window_pages == state.disk_window_pages;
-        return Err(if is_new { NotDone::Gone } else { NotDone::Advised });
+        return Err(if is_new { Refusal::Gone } else { Refusal::Advised });
     }
     Ok(state)
 }
@@ -72,7 +71,7 @@ mod tests {
     use std::fs::File;
     use std::os::fd::AsFd;
 
-    fn checked(change: impl FnOnce(&mut OpenState)) -> std::result::Result<OpenState, NotDone> {
+    fn checked(change: impl FnOnce(&mut OpenState)) -> std::result::Result<OpenState, Refusal> {
         let readahead = Readahead { window_pages: 32, ..Readahead::default() };
         let mut state = OpenState { open: 7, inode: 8, readahead, is_cached: true, ..OpenState::default() };
         change(&mut state);
@@ -83,13 +82,13 @@ mod tests {
     #[test]
     fn replaced_descriptor_is_gone_and_own_advice_counts() {
         assert!(checked(|_| {}).is_ok());
-        assert_eq!(checked(|state| state.open = 9), Err(NotDone::Gone));
-        assert_eq!(checked(|state| state.inode = 9), Err(NotDone::Gone));
-        assert_eq!(checked(|state| state.readahead.window_pages = 64), Err(NotDone::Advised));
+        assert_eq!(checked(|state| state.open = 9), Err(Refusal::Gone));
+        assert_eq!(checked(|state| state.inode = 9), Err(Refusal::Gone));
+        assert_eq!(checked(|state| state.readahead.window_pages = 64), Err(Refusal::Advised));
         let reset = |state: &mut OpenState| (state.readahead.window_pages, state.disk_window_pages) = (64, 64);
-        assert_eq!(checked(reset), Err(NotDone::Gone));
-        assert_eq!(checked(|state| state.readahead.is_random = true), Err(NotDone::Advised));
-        assert_eq!(checked(|state| state.is_cached = false), Err(NotDone::Impossible(reason::DIRECT)));
+        assert_eq!(checked(reset), Err(Refusal::Gone));
+        assert_eq!(checked(|state| state.readahead.is_random = true), Err(Refusal::Advised));
+        assert_eq!(checked(|state| state.is_cached = false), Err(Refusal::Direct));
     }
 
     /// Regression: a program's POSIX_FADV_NOREUSE was lost when its window was set.
@@ -113,9 +112,9 @@ mod tests {
     #[test]
     fn missing_processes_and_descriptors_are_gone() {
         let nowhere = Target { pid: (1 << 22) + 1, tid: (1 << 22) + 1, ..Target::default() };
-        assert_eq!(process_of(&nowhere).unwrap_err(), NotDone::Gone);
+        assert_eq!(process_of(&nowhere).unwrap_err(), Refusal::Gone);
         let pid = std::process::id();
         let own = process_of(&Target { pid, tid: pid, ..Target::default() }).unwrap();
-        assert_eq!(take(&own, 1 << 20).unwrap_err(), NotDone::Gone);
+        assert_eq!(take(&own, 1 << 20).unwrap_err(), Refusal::Gone);
     }
 }

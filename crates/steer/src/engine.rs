@@ -13,15 +13,13 @@ use crate::error::{Error, Result};
 use crate::helpers::Helpers;
 use crate::kernel::Kernel;
 use crate::log::{LogEntry, LoggedAct, Outcome};
-use crate::metrics::{Publisher, Snapshot};
+use crate::metrics::Publisher;
 use crate::pace::Pace;
 use crate::permissions;
 use crate::published::Published;
 use crate::rules::Rules;
 use crate::settings::Settings;
 use crate::steerer::Steerer;
-use crate::summary::Summary;
-use crate::times::Times;
 use crate::world::World;
 use ahead_observe::{CounterOptions, Counters, DecisionEvents, DecisionSource, Detail, Sources, StateQuery};
 use ahead_process::Signals;
@@ -56,8 +54,6 @@ pub struct Engine<'a> {
     /// Why the metrics could not be written last: a full disk does not end the steering.
     unpublished: Option<String>,
     pace: Pace,
-    /// Time from a decision to the window that followed.
-    latency: Times,
     began: Instant,
     /// Processor time of the start, which loads the observer.
     cpu_before: Duration,
@@ -98,7 +94,7 @@ impl<'a> Engine<'a> {
         let published = Published::new(&counters)?;
         let kernel = Kernel::new(counters, StateQuery::new()?, helpers.filter(|_| !settings.dry_run));
         let steerer = Steerer::new(limited(&settings, &settings.rules), settings.dry_run);
-        let (latency, began, cpu_before) = (Times::default(), Instant::now(), cpu());
+        let (began, cpu_before) = (Instant::now(), cpu());
         Ok(Engine {
             settings,
             log,
@@ -109,7 +105,6 @@ impl<'a> Engine<'a> {
             publisher,
             unpublished: None,
             pace: Pace::new(began),
-            latency,
             began,
             cpu_before,
             _published: published,
@@ -130,13 +125,13 @@ impl<'a> Engine<'a> {
 
     /// Steers until SIGTERM, SIGINT or SIGQUIT, the end of the duration, or an error. SIGHUP from a process reads the rules again. Everything
     /// is put back before it returns, after an error, too.
-    pub fn run(&mut self, signals: &Signals) -> Result<Summary> {
+    pub fn run(&mut self, signals: &Signals) -> Result<Counts> {
         (self.began, self.cpu_before) = (Instant::now(), cpu());
         let watched = self.watch(signals);
         self.put_back("the end");
         let published = self.publish();
         watched.and(published)?;
-        Ok(self.summary())
+        Ok(self.counts())
     }
 
     fn watch(&mut self, signals: &Signals) -> Result<()> {
@@ -174,7 +169,7 @@ impl<'a> Engine<'a> {
     /// Takes the decisions that wait, and polls the readers that are due. Returns the time before which no more decisions should be taken.
     fn steer(&mut self) -> Result<Option<Instant>> {
         let Engine { events, steerer, kernel, .. } = self;
-        let taken = events.take(|decision| steerer.decide(kernel, decision))?;
+        let taken = events.take(DecisionEvents::MOST_AT_ONCE, |decision| steerer.decide(kernel, decision))?;
         steerer.poll_readers(kernel);
         self.drain_log();
         Ok(self.pace.taken(taken as u64, Instant::now()))
@@ -209,7 +204,7 @@ impl<'a> Engine<'a> {
         if let Some(publisher) =
             self.publisher.as_ref().filter(|publisher| publisher.listener(Instant::now()).is_some())
         {
-            publisher.serve(|| self.snapshot().text());
+            publisher.serve(|| self.counts().metrics_text());
         }
         Ok(())
     }
@@ -217,7 +212,7 @@ impl<'a> Engine<'a> {
     fn drain_log(&mut self) {
         for entry in self.steerer.take_log() {
             if let Some(us) = entry.latency_us.filter(|_| entry.act == LoggedAct::Window) {
-                self.latency.add(Duration::from_secs_f64(us / 1e6));
+                self.steerer.counts_mut().latency.add(Duration::from_secs_f64(us / 1e6));
             }
             (self.log)(&entry);
         }
@@ -249,7 +244,7 @@ impl<'a> Engine<'a> {
 
     fn publish(&self) -> Result<()> {
         match &self.publisher {
-            Some(publisher) if publisher.is_file() => publisher.write_file(&self.snapshot().text()),
+            Some(publisher) if publisher.is_file() => publisher.write_file(&self.counts().metrics_text()),
             _ => Ok(()),
         }
     }
@@ -263,48 +258,27 @@ impl<'a> Engine<'a> {
         self.unpublished = failed;
     }
 
-    fn snapshot(&self) -> Snapshot {
+    /// What was seen and done until now.
+    fn counts(&self) -> Counts {
         let (windows, fetching) = self.steerer.steered();
-        let fetcher = self.kernel.fetcher();
-        Snapshot {
-            counts: self.steerer.counts().clone(),
-            machine: self.kernel.counters().machine().unwrap_or_default(),
+        let (counts, fetcher) = (self.steerer.counts().clone(), self.kernel.fetcher());
+        let machine = self.kernel.counters().machine().unwrap_or_default();
+        Counts {
+            seconds: self.began.elapsed().as_secs_f64(),
+            dry_run: self.settings.dry_run,
+            cpu_seconds: cpu().saturating_sub(self.cpu_before).as_secs_f64(),
+            lost_events: counts.lost_events.max(machine.lost_events),
+            expired_fetches: fetcher.expired(),
+            fetch_latency: self.kernel.fetch_latency(),
+            held: self.kernel.held(),
+            exposed: self.kernel.exposed().clone(),
+            machine,
             tracked: self.steerer.tracked(),
             windows,
             fetching,
             own_descriptors: fetcher.descriptors(),
-            expired_fetches: fetcher.expired(),
             has_pressure: self.kernel.has_pressure(),
-            latency: self.latency.clone(),
-            fetch_latency: self.kernel.fetch_latency(),
-            held: self.kernel.held(),
-            exposed: self.kernel.exposed().clone(),
-        }
-    }
-
-    fn summary(&self) -> Summary {
-        let Snapshot { counts, machine, expired_fetches, fetch_latency, held, exposed, .. } = self.snapshot();
-        let of = |act: LoggedAct, outcome: Outcome| counts.acts.get(&(act, outcome)).copied().unwrap_or(0);
-        Summary {
-            seconds: self.began.elapsed().as_secs_f64(),
-            dry_run: self.settings.dry_run,
-            events: counts.events,
-            lost_events: counts.lost_events.max(machine.lost_events),
-            files_seen: counts.files,
-            windows_set: counts.done(LoggedAct::Window),
-            windows_restored: counts.windows_restored,
-            fetches: counts.done(LoggedAct::Fetch),
-            fetched_bytes: counts.fetched_pages * ahead_model::PAGE_BYTES,
-            dropped_fetches: of(LoggedAct::Fetch, Outcome::Dropped) + expired_fetches,
-            undone: counts.undone,
-            planned: planned(&counts),
-            refusals: counts.refusals.iter().map(|(why, count)| ((*why).to_owned(), *count)).collect(),
-            latency_us: self.latency.percentiles(),
-            fetch_latency_us: fetch_latency.percentiles(),
-            hold_us: held.percentiles(),
-            exposed_us: exposed.percentiles(),
-            exposed_total_us: exposed.sum().as_secs_f64() * 1e6,
-            cpu_seconds: cpu().saturating_sub(self.cpu_before).as_secs_f64(),
+            ..counts
         }
     }
 }
@@ -331,10 +305,6 @@ fn limited(settings: &Settings, rules: &Rules) -> Rules {
         limits.min_window_bytes = limits.min_window_bytes.min(limits.max_window_bytes);
     }
     rules
-}
-
-fn planned(counts: &Counts) -> u64 {
-    counts.acts.iter().filter(|((_, outcome), _)| *outcome == Outcome::Planned).map(|(_, count)| count).sum()
 }
 
 #[cfg(test)]

@@ -10,9 +10,9 @@
 //! inode: what it requests fills the page cache for every reader. It is opened only if the process's descriptor leads to the file of the decision:
 //! its numbers are compared before.
 
-use crate::counts::reason;
+use crate::refusal::Refusal;
 use crate::times::Times;
-use crate::world::{NotDone, descriptor_of, file_of};
+use crate::world::{descriptor_of, file_of};
 use ahead_fetch::calls::{self, pieces};
 use ahead_fetch::{RUNNING, Workers};
 use ahead_model::{DeviceNumber, PAGE_BYTES};
@@ -77,7 +77,7 @@ struct Shared {
     opened: Mutex<FxHashMap<u64, Opened>>,
     /// Requests that waited too long to be useful.
     expired: AtomicU64,
-    failures: Mutex<Vec<(u64, NotDone)>>,
+    failures: Mutex<Vec<(u64, Refusal)>>,
     /// Time from a decision to the end of its requests.
     latency: Mutex<Times>,
 }
@@ -123,14 +123,14 @@ impl Fetcher {
         ranges: &[Range<u64>],
         piece_pages: u64,
         decided_ns: u64,
-    ) -> Result<(), NotDone> {
-        let descriptor = descriptor_of(target).ok_or(NotDone::Impossible(reason::NO_DESCRIPTOR))?;
+    ) -> Result<(), Refusal> {
+        let descriptor = descriptor_of(target).ok_or(Refusal::NoDescriptor)?;
         let (open, device, expected, ranges) = (target.open, target.device, file_of(target), ranges.to_vec());
         let read = Read { open, device, descriptor, expected, ranges, piece_pages, decided_ns };
         if ahead_fetch::is_paused(device) || self.workers.waiting(device, is_read) >= MOST_WAITING {
-            return Err(NotDone::Busy(reason::QUEUE));
+            return Err(Refusal::Queue);
         }
-        self.workers.run(device, RUNNING, Work::Read(read)).map_err(|_| NotDone::Busy(reason::QUEUE))
+        self.workers.run(device, RUNNING, Work::Read(read)).map_err(|_| Refusal::Queue)
     }
 
     /// Gives up the own descriptor of an open file, and what waits to be fetched for it.
@@ -164,7 +164,7 @@ impl Fetcher {
     }
 
     /// Fetches that have failed since the last call.
-    pub(crate) fn take_failures(&self) -> Vec<(u64, NotDone)> {
+    pub(crate) fn take_failures(&self) -> Vec<(u64, Refusal)> {
         std::mem::take(&mut *locked(&self.shared.failures))
     }
 
@@ -205,14 +205,14 @@ impl Shared {
     }
 
     /// The own descriptor of a file, opened if there is none.
-    fn descriptor(&self, read: &Read) -> Result<Arc<OwnedFd>, NotDone> {
+    fn descriptor(&self, read: &Read) -> Result<Arc<OwnedFd>, Refusal> {
         let mut all = locked(&self.opened);
         if let Some(opened) = all.get_mut(&read.open) {
             opened.used = Instant::now();
             return Ok(opened.descriptor.clone());
         }
         if all.len() >= MOST_DESCRIPTORS {
-            return Err(NotDone::Busy(reason::QUEUE));
+            return Err(Refusal::Queue);
         }
         drop(all);
         // Not another file: the process may have replaced the descriptor, or another process has its number.
@@ -226,20 +226,20 @@ impl Shared {
     }
 }
 
-fn not_opened(error: Error) -> NotDone {
+fn not_opened(error: Error) -> Refusal {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         // No such process or descriptor any more, or the descriptor is something else now.
-        Some(Errno::NOENT | Errno::SRCH | Errno::NXIO | Errno::STALE) => NotDone::Gone,
-        Some(Errno::PERM | Errno::ACCESS) => NotDone::Impossible(reason::NOT_OPENED),
-        _ => NotDone::Failed(error.to_string()),
+        Some(Errno::NOENT | Errno::SRCH | Errno::NXIO | Errno::STALE) => Refusal::Gone,
+        Some(Errno::PERM | Errno::ACCESS) => Refusal::NotOpened,
+        _ => Refusal::Failed(error.to_string()),
     }
 }
 
 /// Requests ranges of a file, in pieces that the kernel does not cut.
-fn request(descriptor: &OwnedFd, read: &Read) -> Result<(), NotDone> {
+fn request(descriptor: &OwnedFd, read: &Read) -> Result<(), Refusal> {
     for piece in read.ranges.iter().flat_map(|range| pieces(range, read.piece_pages)) {
         let bytes = piece.start * PAGE_BYTES..piece.end * PAGE_BYTES;
-        calls::read_ahead(read.device, descriptor, &bytes).map_err(|error| NotDone::Failed(error.to_string()))?;
+        calls::read_ahead(read.device, descriptor, &bytes).map_err(|error| Refusal::Failed(error.to_string()))?;
     }
     Ok(())
 }
@@ -318,10 +318,10 @@ mod tests {
         let mut fetcher = patient();
         let other = Target { inode_number: 1, ..target(&file) };
         fetcher.fetch(&other, &[0..1], 32, ahead_observe::now_ns()).unwrap();
-        until(|| fetcher.take_failures() == [(1, NotDone::Gone)]);
+        until(|| fetcher.take_failures() == [(1, Refusal::Gone)]);
         let ended = Target { pid: (1 << 22) + 1, tid: (1 << 22) + 1, ..target(&file) };
         fetcher.fetch(&ended, &[0..1], 32, ahead_observe::now_ns()).unwrap();
-        until(|| fetcher.take_failures() == [(1, NotDone::Gone)]);
+        until(|| fetcher.take_failures() == [(1, Refusal::Gone)]);
         assert_eq!(fetcher.descriptors(), 0);
     }
 
@@ -350,7 +350,7 @@ mod tests {
         for open in 0..MOST_WAITING as u64 {
             fetch(&mut fetcher, open).unwrap();
         }
-        assert_eq!(fetch(&mut fetcher, 99), Err(NotDone::Busy(reason::QUEUE)));
+        assert_eq!(fetch(&mut fetcher, 99), Err(Refusal::Queue));
         let descriptor = Arc::new(OwnedFd::from(File::open("/").unwrap()));
         fetcher.close(Opened { descriptor, device, used: Instant::now() });
         fetcher.stop(5);

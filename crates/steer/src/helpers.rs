@@ -14,9 +14,8 @@
 
 mod served;
 
-use crate::counts::reason;
+use crate::refusal::Refusal;
 use crate::times::Times;
-use crate::world::NotDone;
 use ahead_fetch::calls::pieces;
 use ahead_model::{DeviceNumber, PAGE_BYTES};
 use ahead_observe::StateQuery;
@@ -97,7 +96,7 @@ enum Answer {
     },
     /// `ends`: this helper ends now.
     NotTaken {
-        why: Why,
+        why: Refusal,
         ends: bool,
     },
     /// The error.
@@ -107,41 +106,7 @@ enum Answer {
         held_ns: u64,
         ends: bool,
     },
-    Requested(Option<Why>),
-}
-
-/// Why it was not done, as a message has it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Why {
-    Gone,
-    Advised,
-    Direct,
-    Forbidden(String),
-    Failed(String),
-}
-
-impl From<NotDone> for Why {
-    fn from(why: NotDone) -> Why {
-        match why {
-            NotDone::Gone => Why::Gone,
-            NotDone::Advised => Why::Advised,
-            NotDone::Impossible(reason::DIRECT) => Why::Direct,
-            NotDone::Forbidden(detail) => Why::Forbidden(detail),
-            other => Why::Failed(other.to_string()),
-        }
-    }
-}
-
-impl From<Why> for NotDone {
-    fn from(why: Why) -> NotDone {
-        match why {
-            Why::Gone => NotDone::Gone,
-            Why::Advised => NotDone::Advised,
-            Why::Direct => NotDone::Impossible(reason::DIRECT),
-            Why::Forbidden(detail) => NotDone::Forbidden(detail),
-            Why::Failed(detail) => NotDone::Failed(detail),
-        }
-    }
+    Requested(Option<Refusal>),
 }
 
 /// Our end of a helper.
@@ -176,7 +141,7 @@ pub struct Helpers {
     busy: Vec<Helper>,
     held: Times,
     latency: Times,
-    failures: Vec<(u64, NotDone)>,
+    failures: Vec<(u64, Refusal)>,
 }
 
 /// Where helpers come from.
@@ -210,8 +175,8 @@ impl Helpers {
     pub(crate) fn with_taken(
         &mut self,
         wanted: &Wanted,
-        act: impl FnOnce(u64, &mut dyn FnMut() -> Result<()>) -> std::result::Result<(), NotDone>,
-    ) -> std::result::Result<(), NotDone> {
+        act: impl FnOnce(u64, &mut dyn FnMut() -> Result<()>) -> std::result::Result<(), Refusal>,
+    ) -> std::result::Result<(), Refusal> {
         let Target { device, pid, .. } = wanted.target;
         let of_device = |helper: &Helper| matches!(helper.does, Does::Hold { device: other, .. } if other == device);
         let of_process = |helper: &Helper| matches!(helper.does, Does::Hold { pid: other, .. } if other == pid);
@@ -225,10 +190,10 @@ impl Helpers {
                     true => self.busy.push(helper),
                     false => self.idle.push(Helper { does: Does::Nothing, ..helper }),
                 }
-                return Err(why.into());
+                return Err(why);
             }
             // It may still take it, and gives it back at once.
-            _ => Err(NotDone::Busy(reason::QUEUE)),
+            _ => Err(Refusal::Queue),
         };
         helper.say(&Request::GiveBack);
         self.busy.push(helper);
@@ -243,10 +208,10 @@ impl Helpers {
         ranges: &[Range<u64>],
         piece_pages: u64,
         decided_ns: u64,
-    ) -> std::result::Result<(), NotDone> {
+    ) -> std::result::Result<(), Refusal> {
         let (pid, open) = (target.pid, target.open);
         if ahead_fetch::is_paused(target.device) {
-            return Err(NotDone::Busy(reason::QUEUE));
+            return Err(Refusal::Queue);
         }
         let is_mapping = |helper: &Helper| matches!(helper.does, Does::Advise { .. });
         let is_this = |helper: &Helper| matches!(helper.does, Does::Advise { pid: other, .. } if other == pid);
@@ -281,24 +246,24 @@ impl Helpers {
     }
 
     /// Requests for mappings that have failed since the last call.
-    pub(crate) fn take_failures(&mut self) -> Vec<(u64, NotDone)> {
+    pub(crate) fn take_failures(&mut self) -> Vec<(u64, Refusal)> {
         self.collect();
         std::mem::take(&mut self.failures)
     }
 
     /// A helper without work. `is_alike`: busy helpers of which there are fewer than `most`.
-    fn reserve(&mut self, is_alike: impl Fn(&Helper) -> bool, most: usize) -> std::result::Result<Helper, NotDone> {
+    fn reserve(&mut self, is_alike: impl Fn(&Helper) -> bool, most: usize) -> std::result::Result<Helper, Refusal> {
         self.await_fewer(is_alike, most)?;
         if self.idle.is_empty() {
             // The last act is usually over by now.
             let _ = self.await_fewer(|_| true, 1);
         }
         let helper = self.idle.pop();
-        helper.or_else(|| if self.busy.len() < MOST { self.make() } else { None }).ok_or(NotDone::Busy(reason::QUEUE))
+        helper.or_else(|| if self.busy.len() < MOST { self.make() } else { None }).ok_or(Refusal::Queue)
     }
 
     /// Waits until fewer than `most` busy helpers are alike, which usually takes microseconds.
-    fn await_fewer(&mut self, is_alike: impl Fn(&Helper) -> bool, most: usize) -> std::result::Result<(), NotDone> {
+    fn await_fewer(&mut self, is_alike: impl Fn(&Helper) -> bool, most: usize) -> std::result::Result<(), Refusal> {
         let deadline = Instant::now() + RETURN;
         loop {
             self.collect();
@@ -306,7 +271,7 @@ impl Helpers {
                 return Ok(());
             }
             if !wait_for_any(self.busy.iter().filter(|helper| is_alike(helper)), deadline) {
-                return Err(NotDone::Busy(reason::QUEUE));
+                return Err(Refusal::Queue);
             }
         }
     }
@@ -318,7 +283,7 @@ impl Helpers {
                 Received::Nothing => self.busy.push(helper),
                 Received::Ended => {
                     if let Does::Advise { open, .. } = helper.does {
-                        self.failures.push((open, NotDone::Busy(reason::QUEUE)));
+                        self.failures.push((open, Refusal::Queue));
                     }
                 }
                 Received::Answer(answer) => match self.is_free(&helper, answer) {
@@ -342,7 +307,7 @@ impl Helpers {
                 true
             }
             (Answer::Requested(Some(why)), Does::Advise { open, .. }) => {
-                self.failures.push((open, why.into()));
+                self.failures.push((open, why));
                 true
             }
             // Of an act that was given up: it gives back now.

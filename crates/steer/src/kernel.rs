@@ -6,11 +6,11 @@ mod mount_points;
 mod setting;
 mod speed;
 
-use crate::counts::reason;
 use crate::fetching::Fetcher;
 use crate::helpers::{Helpers, Wanted};
+use crate::refusal::Refusal;
 use crate::times::Times;
-use crate::world::{NotDone, Process, World, descriptor_of};
+use crate::world::{Process, World, descriptor_of};
 use ahead_model::DeviceNumber;
 use ahead_observe::{Counters, OpenState, StateQuery};
 use ahead_policy::steering::{Machine, Target};
@@ -161,16 +161,15 @@ impl World for Kernel {
         }
     }
 
-    fn set_window(&mut self, target: &Target, expected_pages: u64, pages: u64) -> Result<(), NotDone> {
-        let descriptor = descriptor_of(target).ok_or(NotDone::Impossible(reason::NO_DESCRIPTOR))?;
+    fn set_window(&mut self, target: &Target, expected_pages: u64, pages: u64) -> Result<(), Refusal> {
+        let descriptor = descriptor_of(target).ok_or(Refusal::NoDescriptor)?;
         let disk = self.disks.of(target, &mut self.patience);
-        let (setting, acts_on_close) =
-            (disk.setting.ok_or(NotDone::Impossible(reason::NO_SETTING))?, disk.acts_on_close);
+        let (setting, acts_on_close) = (disk.setting.ok_or(Refusal::NoSetting)?, disk.acts_on_close);
         if acts_on_close {
             // Closing our duplicate calls the file system as if the program had closed its own.
-            let facts = other_process::descriptor_facts(&descriptor).ok_or(NotDone::Gone)?;
+            let facts = other_process::descriptor_facts(&descriptor).ok_or(Refusal::Gone)?;
             if !facts.is_read_only {
-                return Err(NotDone::Impossible(reason::WRITTEN));
+                return Err(Refusal::Written);
             }
         }
         let prepared = match self.disks.setting(setting).prepare(pages) {
@@ -178,10 +177,10 @@ impl World for Kernel {
             Err(error) => {
                 // The device was removed, and another one may have its number now.
                 self.disks.forget_all();
-                return Err(NotDone::Failed(error.to_string()));
+                return Err(Refusal::Failed(error.to_string()));
             }
         };
-        let helpers = self.helpers.as_mut().ok_or(NotDone::Impossible(reason::NO_SETTING))?;
+        let helpers = self.helpers.as_mut().ok_or(Refusal::NoSetting)?;
         let (number, is_quiet_on_close) = (descriptor.number, !acts_on_close);
         let wanted = Wanted { target: *target, number, expected_pages, is_quiet_on_close };
         let (disk_setting, exposed) = (self.disks.setting(setting), &mut self.exposed);
@@ -190,17 +189,17 @@ impl World for Kernel {
         })
     }
 
-    fn fetch(&mut self, target: &Target, ranges: &[Range<u64>], decided_ns: u64) -> Result<(), NotDone> {
+    fn fetch(&mut self, target: &Target, ranges: &[Range<u64>], decided_ns: u64) -> Result<(), Refusal> {
         let disk = self.disks.of(target, &mut self.patience);
         let (request_pages, acts_on_close) = (disk.request_pages, disk.acts_on_close);
         match (target.descriptor, &target.mapping) {
             // An own descriptor of such a file system could not be closed without waiting.
             (Some(_), _) if !acts_on_close => self.fetcher.fetch(target, ranges, request_pages, decided_ns),
             (_, Some(mapping)) => {
-                let helpers = self.helpers.as_mut().ok_or(NotDone::Impossible(reason::FETCH_OFF))?;
+                let helpers = self.helpers.as_mut().ok_or(Refusal::FetchOff)?;
                 helpers.will_need(target, mapping, ranges, request_pages, decided_ns)
             }
-            _ => Err(NotDone::Impossible(reason::NO_DESCRIPTOR)),
+            _ => Err(Refusal::NoDescriptor),
         }
     }
 
@@ -208,7 +207,7 @@ impl World for Kernel {
         self.fetcher.stop(open);
     }
 
-    fn failed_fetches(&mut self) -> Vec<(u64, NotDone)> {
+    fn failed_fetches(&mut self) -> Vec<(u64, Refusal)> {
         let mut failures = self.fetcher.take_failures();
         self.helpers.iter_mut().for_each(|helpers| failures.append(&mut helpers.take_failures()));
         failures
@@ -225,8 +224,8 @@ impl World for Kernel {
     }
 
     fn waits(&mut self, open: u64) -> Option<(u64, u64)> {
-        let counters = self.counters.of_open(open).ok()??;
-        Some((counters.waits, counters.wait_ns))
+        let counts = self.counters.of_open(open).ok()??.counts;
+        Some((counts.waits, counts.wait_ns))
     }
 
     fn holders(&mut self) -> HashMap<u64, (u32, u32)> {

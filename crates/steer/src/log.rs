@@ -31,7 +31,7 @@ pub struct LogEntry {
     /// Why it was done, or why not.
     pub reason: String,
     /// What the last act on this open file has changed.
-    pub effect: Option<LoggedEffect>,
+    pub effect: Option<Effect>,
     /// Time from the decision of the kernel to the end of the act.
     pub latency_us: Option<f64>,
     /// Whether acts are only logged.
@@ -78,48 +78,17 @@ pub enum Outcome {
     Dropped,
 }
 
-/// Waits before and after an act.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct LoggedEffect {
-    /// Waits of the readers per MiB that they advanced, before the act.
-    pub before_waits_per_mb: f64,
-    /// The same after it.
-    pub after_waits_per_mb: f64,
-    /// Share of the time that the readers waited, before the act.
-    pub before_wait_share: f64,
-    /// The same after it.
-    pub after_wait_share: f64,
-}
-
-impl From<Effect> for LoggedEffect {
-    fn from(effect: Effect) -> LoggedEffect {
-        LoggedEffect {
-            before_waits_per_mb: effect.before.waits_per_mib(),
-            after_waits_per_mb: effect.after.waits_per_mib(),
-            before_wait_share: effect.before.wait_share(),
-            after_wait_share: effect.after.wait_share(),
-        }
-    }
-}
-
 impl LogEntry {
     /// The line about an act, before it is done.
     pub(crate) fn of(act: &Act) -> LogEntry {
-        let line = |act, pages, reason: &dyn fmt::Display| LogEntry {
-            act,
-            pages,
-            reason: reason.to_string(),
-            ..LogEntry::default()
+        let logged = match act {
+            Act::SetWindow { .. } => LoggedAct::Window,
+            Act::Fetch { .. } => LoggedAct::Fetch,
+            Act::Restore { .. } => LoggedAct::Restore,
+            Act::Quiet { .. } => LoggedAct::None,
         };
-        match act {
-            Act::SetWindow { pages, reason, .. } => line(LoggedAct::Window, Some(*pages), reason),
-            Act::Fetch { ranges, reason, .. } => {
-                let pages = ranges.iter().map(|range| range.end.saturating_sub(range.start)).sum();
-                line(LoggedAct::Fetch, Some(pages), reason)
-            }
-            Act::Restore { reason, .. } => line(LoggedAct::Restore, None, reason),
-            Act::Quiet { .. } => LogEntry::default(),
-        }
+        let reason = act.reason().map(ToString::to_string).unwrap_or_default();
+        LogEntry { act: logged, pages: act.pages(), reason, ..LogEntry::default() }
     }
 }
 
@@ -159,18 +128,6 @@ impl Outcome {
             Outcome::Failed => "failed",
             Outcome::Dropped => "dropped",
         }
-    }
-}
-
-impl fmt::Display for LoggedEffect {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "waits per MiB {:.1} → {:.1}, ", self.before_waits_per_mb, self.after_waits_per_mb)?;
-        write!(
-            f,
-            "share of time waiting {:.0} % → {:.0} %",
-            self.before_wait_share * 100.0,
-            self.after_wait_share * 100.0
-        )
     }
 }
 

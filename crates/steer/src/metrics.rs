@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!     METRICS: name, type, unit, help, value ──┬─▶ docs/reference/metrics.md
-//!     Snapshot: the state of now ──────────────┴─▶ text ──┬─▶ file: a temporary one, renamed
+//!     Counts: the state of now ────────────────┴─▶ text ──┬─▶ file: a temporary one, renamed
 //!                                                         └─▶ socket: each connection gets the text, and is closed
 //! ```
 
@@ -13,8 +13,6 @@ pub(crate) use publisher::Publisher;
 pub use table::{METRICS, MetricDescription, metrics_reference};
 
 use crate::counts::Counts;
-use crate::times::Times;
-use ahead_observe::MachineCounters;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet, prometheus_text};
 use prometheus_client::metrics::counter::ConstCounter;
@@ -24,29 +22,12 @@ use std::fmt;
 use std::time::Duration;
 use table::Value;
 
-/// The state of one moment.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Snapshot {
-    pub counts: Counts,
-    pub machine: MachineCounters,
-    pub tracked: usize,
-    pub windows: usize,
-    pub fetching: usize,
-    pub own_descriptors: usize,
-    pub expired_fetches: u64,
-    pub has_pressure: bool,
-    pub latency: Times,
-    pub fetch_latency: Times,
-    pub held: Times,
-    pub exposed: Times,
-}
-
 /// Upper limits of the buckets of times, microseconds: from a short act to one that disturbs.
 const BUCKETS_US: [u64; 12] = [5, 10, 20, 50, 100, 200, 500, 1000, 2000, 10_000, 100_000, 1_000_000];
 
-impl Snapshot {
-    /// The text.
-    pub(crate) fn text(self) -> String {
+impl Counts {
+    /// The text of the metrics.
+    pub(crate) fn metrics_text(self) -> String {
         let (mut registry, mut text) = (Registry::default(), String::new());
         registry.register_collector(Box::new(self));
         // Writing into a String cannot fail.
@@ -55,7 +36,7 @@ impl Snapshot {
     }
 }
 
-impl Collector for Snapshot {
+impl Collector for Counts {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         for metric in METRICS {
             let value = metric.value(self);
@@ -64,7 +45,7 @@ impl Collector for Snapshot {
             }
             // The encoder adds the suffix of counters.
             let name = metric.name.strip_suffix("_total").unwrap_or(metric.name);
-            let metric_encoder = encoder.encode_descriptor(name, metric.help, None, metric.kind.as_type())?;
+            let metric_encoder = encoder.encode_descriptor(name, metric.help, None, metric.kind)?;
             encode_value(metric_encoder, value)?;
         }
         Ok(())
@@ -99,20 +80,20 @@ fn encode_value(mut encoder: MetricEncoder<'_>, value: Value<'_>) -> fmt::Result
 mod tests {
     use super::*;
     use crate::log::{LoggedAct, Outcome};
+    use crate::refusal::Refusal;
 
-    fn snapshot() -> Snapshot {
-        let mut snapshot = Snapshot::default();
-        snapshot.counts.events = 7;
-        snapshot.counts.act(LoggedAct::Window, Outcome::Done);
-        snapshot.counts.refusal(crate::counts::reason::ADVISED);
-        snapshot.latency.add(Duration::from_micros(30));
-        snapshot.latency.add(Duration::from_secs(2));
-        snapshot
+    fn counts() -> Counts {
+        let mut counts = Counts { events: 7, ..Counts::default() };
+        counts.act(LoggedAct::Window, Outcome::Done);
+        counts.refusal(&Refusal::Advised);
+        counts.latency.add(Duration::from_micros(30));
+        counts.latency.add(Duration::from_secs(2));
+        counts
     }
 
     #[test]
     fn text_has_help_type_and_values() {
-        let text = snapshot().text();
+        let text = counts().metrics_text();
         for line in [
             "# TYPE ahead_steer_decisions_total counter",
             "ahead_steer_decisions_total 7",
@@ -132,10 +113,11 @@ mod tests {
 
     #[test]
     fn every_metric_appears_when_everything_is_observed() {
-        let mut all = snapshot();
+        let mut all = counts();
         let machine = &mut all.machine;
-        (machine.reads, machine.hits, machine.used_pages, machine.unread_pages) = (Some(1), Some(1), Some(1), Some(1));
-        let text = all.text();
+        (machine.reads, machine.unread_pages) = (Some(1), Some(1));
+        (machine.counts.hits, machine.counts.used_pages) = (Some(1), Some(1));
+        let text = all.metrics_text();
         for metric in METRICS {
             assert!(text.contains(&format!("# TYPE {} ", metric.name)), "{}\n{text}", metric.name);
             assert!(text.contains(&format!("# HELP {} {}", metric.name, metric.help)), "{}", metric.name);

@@ -1,4 +1,4 @@
-//! How promptly decisions are looked at.
+//! How promptly decisions are looked at, and how many acts follow.
 //!
 //! ```text
 //!     few decisions      each one wakes this process: an act follows within microseconds
@@ -41,9 +41,39 @@ impl Pace {
     }
 }
 
+/// Limits the number of acts per second.
+#[derive(Debug)]
+pub(crate) struct RateLimit {
+    per_second: u64,
+    second: u64,
+    used: u64,
+}
+
+impl RateLimit {
+    pub(crate) fn new(per_second: u32) -> RateLimit {
+        RateLimit { per_second: u64::from(per_second), second: 0, used: 0 }
+    }
+
+    /// Whether one more act is permitted now.
+    pub(crate) fn take(&mut self, now_ns: u64) -> bool {
+        let second = now_ns / 1_000_000_000;
+        if second != self.second {
+            (self.second, self.used) = (second, 0);
+        }
+        self.used += 1;
+        self.used <= self.per_second
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn acts_of_a_second_are_limited() {
+        let mut limit = RateLimit::new(2);
+        assert_eq!([1, 2, 3, 1_000_000_000].map(|now| limit.take(now)), [true, true, false, true]);
+    }
 
     #[test]
     fn storm_begins_with_many_decisions_and_ends_after_an_interval_with_few() {

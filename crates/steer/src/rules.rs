@@ -9,12 +9,11 @@
 //! The text is hostile until it is checked: its size and the number of its rules are limited, an unknown key is a mistake with its line and
 //! column, and a file that others may have written is refused for root.
 
-mod glob;
 mod parse;
 
+use ahead_files::lists::{NamePattern, Pattern};
 use ahead_sys::root::Root;
 use ahead_sys::trusted::{self, Use};
-use glob::Glob;
 use rustix::fs::OFlags;
 use std::fs::File;
 use std::io::Read;
@@ -68,10 +67,10 @@ impl Default for Limits {
 #[derive(Clone, Debug, PartialEq)]
 struct Rule {
     line: usize,
-    command: Option<Glob>,
-    path: Option<Glob>,
-    mount: Option<Glob>,
-    cgroup: Option<Glob>,
+    command: Option<NamePattern>,
+    path: Option<Pattern>,
+    mount: Option<Pattern>,
+    cgroup: Option<Pattern>,
 }
 
 /// Why a rules file was not accepted.
@@ -223,9 +222,11 @@ const NOT_INCLUDED: &str = "no [[include]] rule matches";
 
 impl Rule {
     fn matches(&self, subject: &Subject<'_>, if_unknown: bool) -> bool {
-        let holds = |glob: &Option<Glob>, text: Option<&[u8]>| match (glob, text) {
+        let holds = |pattern: &Option<Pattern>, text: Option<&[u8]>| match (pattern, text) {
             (None, _) => true,
-            (Some(glob), Some(text)) => glob.matches(text) || former(text).is_some_and(|text| glob.matches(text)),
+            (Some(pattern), Some(text)) => {
+                pattern.matches(text) || former(text).is_some_and(|text| pattern.matches(text))
+            }
             (Some(_), None) => if_unknown,
         };
         self.matches_process(subject) && holds(&self.mount, subject.mount) && holds(&self.path, subject.path)
@@ -233,8 +234,8 @@ impl Rule {
 
     /// Whether the conditions on the process hold.
     fn matches_process(&self, subject: &Subject<'_>) -> bool {
-        let in_group = |glob: &Glob| subject.cgroups.iter().any(|group| glob.matches(group));
-        self.command.as_ref().is_none_or(|glob| glob.matches(subject.command))
+        let in_group = |pattern: &Pattern| subject.cgroups.iter().any(|group| pattern.matches(group));
+        self.command.as_ref().is_none_or(|pattern| pattern.matches(subject.command))
             && self.cgroup.as_ref().is_none_or(in_group)
     }
 

@@ -1,9 +1,10 @@
 //! The logic: from decisions of the kernel to acts, with everything that has to be remembered to take them back.
 //!
 //! ```text
-//!     decision ─▶ process: rules, kernel thread, permitted? ─▶ open file: same one as before? rules, own advice?
-//!                                                                    │ yes
-//!                  log ◀── act, or why not ◀── world ◀── acts ◀── steering ◀── poll of a fetched reader, tick
+//!     decide ── admit: process, open file, rules, advice ──▶ steering ──▶ perform ──▶ world: window, fetch ──▶ log
+//!                 │                                             ▲            │ not done
+//!                 │                                  poll, tick ┘            │
+//!                 └──────────── Refusal ──────────────────▶ refuse ◀─────────┘   counted, logged once, known to the policy
 //! ```
 //!
 //! Open files are identified by the address of their `struct file`. An address is reused: an open file of another inode, or one that begins to
@@ -15,12 +16,14 @@ mod processes;
 #[cfg(test)]
 mod tests;
 
-use crate::counts::{Counts, RateLimit, reason};
-use crate::log::LogEntry;
+use crate::counts::Counts;
+use crate::log::{LogEntry, LoggedAct};
+use crate::pace::RateLimit;
+use crate::refusal::Refusal;
 use crate::rules::{Limits, Rules, Subject, Verdict};
 use crate::world::World;
 use ahead_model::PAGE_BYTES;
-use ahead_policy::steering::{self, Class, Decision, Failure, Kind, Machine, Progress, Steering, Target};
+use ahead_policy::steering::{self, Class, Decision, Kind, Machine, Progress, Steering, Target};
 use file::File;
 use processes::Processes;
 use rustc_hash::FxHashMap;
@@ -102,20 +105,16 @@ impl Steerer {
     pub(crate) fn decide(&mut self, world: &mut impl World, decision: &Decision) {
         self.counts.events += 1;
         let open = decision.target.open;
-        if !self.is_admitted(world, decision) {
-            return;
-        }
-        let Some(file) = self.files.get_mut(&open) else { return };
-        if let Some(why) = file.own_choice(decision) {
-            return self.leave_alone(world, open, why, None);
-        }
-        let (target, (waits, wait_ns)) = (file.target, file.new_waits(decision));
+        let (target, (waits, wait_ns)) = match self.admit(world, decision) {
+            Ok(admitted) => admitted,
+            Err(why) => return self.refuse(world, open, why, LogEntry::default()),
+        };
         if waits > 0 {
             world.waited(target.device, waits, wait_ns, decision.before.size);
         }
         let machine = self.machine(world, &target);
-        let Some(file) = self.files.get_mut(&open) else { return };
-        let acts = self.steering.decide(&mut file.steering, decision, &machine);
+        let file = self.files.get_mut(&open);
+        let acts = file.map(|file| self.steering.decide(&mut file.steering, decision, &machine)).unwrap_or_default();
         // The observer wakes this process at once only where a reader waits: the delay of other decisions is no latency.
         let is_urgent = decision.kind != Kind::Marker || waits > 0;
         self.perform(world, acts, is_urgent.then_some(decision.at_ns));
@@ -123,20 +122,31 @@ impl Steerer {
         self.report_no_descriptor(world, open);
     }
 
-    /// Whether the process and the open file of a decision may be steered. Starts to track them.
-    fn is_admitted(&mut self, world: &mut impl World, decision: &Decision) -> bool {
+    /// The target of a decision, and the new waits of its readers. Starts to track its open file.
+    ///
+    /// Errors: its process or open file may not be steered.
+    fn admit(&mut self, world: &mut impl World, decision: &Decision) -> Result<(Target, (u64, u64)), Refusal> {
         let open = decision.target.open;
-        let Some(comm) = self.admitted_process(world, decision) else { return false };
+        let comm = self.admitted_process(world, decision)?;
         if self.files.get(&open).is_some_and(|file| file.is_replaced(decision)) {
             self.drop_file(world, open);
         }
         if !self.files.contains_key(&open) {
-            self.admit(world, decision, comm);
+            if self.files.len() >= self.rules.limits.max_files && !self.make_room(world) {
+                return Err(Refusal::TableFull);
+            }
+            self.counts.files += 1;
+            let mut file = File::new(decision, comm);
+            let verdict = self.verdict(world, &mut file);
+            self.files.insert(open, file);
+            if let Verdict::LeftAlone(why) = verdict {
+                return Err(Refusal::Rules(why));
+            }
         }
-        self.files.get_mut(&open).is_some_and(|file| {
-            file.update(decision);
-            file.left_alone.is_none()
-        })
+        let file = self.files.get_mut(&open).ok_or(Refusal::LeftAlone)?;
+        file.update(decision);
+        file.check(decision)?;
+        Ok((file.target, file.new_waits(decision)))
     }
 
     /// The machine as the rules permit to use it.
@@ -151,22 +161,8 @@ impl Steerer {
         if let Some(file) = self.files.get_mut(&open).filter(is_it)
             && !std::mem::replace(&mut file.is_reported, true)
         {
-            self.counts.refusal(reason::NO_DESCRIPTOR);
-            self.log_left_alone(world, open, reason::NO_DESCRIPTOR.into());
-        }
-    }
-
-    /// Starts to track an open file, unless the table is full.
-    fn admit(&mut self, world: &mut impl World, decision: &Decision, comm: std::rc::Rc<[u8]>) {
-        if self.files.len() >= self.rules.limits.max_files && !self.make_room(world) {
-            return self.counts.refusal(reason::TABLE);
-        }
-        self.counts.files += 1;
-        let mut file = File::new(decision, comm);
-        let verdict = self.verdict(world, &mut file);
-        self.files.insert(decision.target.open, file);
-        if let Verdict::LeftAlone(why) = verdict {
-            self.exclude(world, &decision.target, why);
+            self.counts.refusal(&Refusal::NoDescriptor);
+            self.log_left_alone(world, open, &Refusal::NoDescriptor);
         }
     }
 
@@ -180,18 +176,6 @@ impl Steerer {
         let verdict = self.rules.verdict(&subject);
         file.path = Some(path);
         verdict
-    }
-
-    /// The rules exclude an open file. Only the first one of a process is logged for each reason.
-    fn exclude(&mut self, world: &mut impl World, target: &Target, why: String) {
-        self.counts.refusal(reason::RULES);
-        self.set_quiet(world, target.open, true);
-        if let Some(file) = self.files.get_mut(&target.open) {
-            file.left_alone = Some(reason::RULES);
-        }
-        if self.processes.is_first_exclusion(target.pid, &why) {
-            self.log_left_alone(world, target.open, why);
-        }
     }
 
     /// Drops the quarter of the open files without a change that was seen least recently. `false`: all are changed.
@@ -266,13 +250,17 @@ impl Steerer {
                 let progress = Progress { at_ns: now_ns, page, waits: world.waits(open) };
                 let machine = self.machine(world, &target);
                 let Some(file) = self.files.get_mut(&open) else { continue };
-                let acts = self.steering.progress(&mut file.steering, &progress, &machine);
-                self.perform(world, acts, Some(now_ns));
+                let act = self.steering.progress(&mut file.steering, &progress, &machine);
+                self.perform(world, act, Some(now_ns));
             }
             self.plan_poll(open, now_ns);
         }
         for (open, why) in world.failed_fetches() {
-            self.fetch_failed(world, open, why);
+            if let Some(file) = self.files.get_mut(&open) {
+                file.fetched = None;
+                world.stop_fetching(open);
+                self.refuse(world, open, why, LogEntry { act: LoggedAct::Fetch, ..LogEntry::default() });
+            }
         }
     }
 
@@ -321,21 +309,6 @@ impl Steerer {
         let counts = std::mem::take(&mut self.counts);
         let entries = std::mem::take(&mut self.entries);
         *self = Steerer { counts, entries, ..Steerer::new(rules, self.dry_run) };
-    }
-
-    /// No more acts on an open file.
-    fn leave_alone(&mut self, world: &mut impl World, open: u64, why: &'static str, detail: Option<String>) {
-        self.counts.refusal(why);
-        self.undone(open, Failure::Refused);
-        self.polls.remove(&open);
-        self.set_quiet(world, open, true);
-        if let Some(file) = self.files.get_mut(&open) {
-            file.left_alone = Some(why);
-            if file.fetched.take().is_some() {
-                world.stop_fetching(open);
-            }
-        }
-        self.log_left_alone(world, open, detail.unwrap_or_else(|| why.to_owned()));
     }
 }
 

@@ -5,13 +5,12 @@
 //!                       ◀── a fake in tests
 //! ```
 
-use crate::counts::reason;
+use crate::refusal::Refusal;
 use ahead_model::DeviceNumber;
 use ahead_observe::OpenState;
 use ahead_policy::steering::{Machine, Target};
 use ahead_sys::other_process::{Descriptor, Expected};
 use std::collections::HashMap;
-use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -35,40 +34,6 @@ pub(crate) struct Process {
     pub is_kernel_thread: bool,
 }
 
-/// Why an act was not done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum NotDone {
-    /// The process or the open file is gone, or the descriptor belongs to another one.
-    Gone,
-    /// Its window is not the expected one, or it has advice: the program's own advice counts.
-    Advised,
-    /// The process may not be touched.
-    Forbidden(String),
-    /// It is not possible for this open file.
-    Impossible(&'static str),
-    /// Too many acts or requests, with the reason.
-    Busy(&'static str),
-    /// A system call failed.
-    Failed(String),
-    /// Acts are only logged.
-    DryRun,
-    /// The open file is not tracked any more, or is left alone since.
-    LeftAlone,
-}
-
-impl fmt::Display for NotDone {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            NotDone::Gone => f.write_str(reason::GONE),
-            NotDone::Advised => f.write_str(reason::ADVISED),
-            NotDone::Forbidden(detail) => write!(f, "{}: {detail}", reason::FORBIDDEN),
-            NotDone::Impossible(why) | NotDone::Busy(why) => f.write_str(why),
-            NotDone::DryRun | NotDone::LeftAlone => Ok(()),
-            NotDone::Failed(detail) => f.write_str(detail),
-        }
-    }
-}
-
 /// Everything outside of the logic.
 pub(crate) trait World {
     /// CLOCK_MONOTONIC, as in events.
@@ -90,13 +55,13 @@ pub(crate) trait World {
     /// Readers of a disk have waited: it is as fast as that.
     fn waited(&mut self, device: DeviceNumber, waits: u64, wait_ns: u64, pages: u64);
     /// Sets the window of an open file, if it has the expected window and no advice.
-    fn set_window(&mut self, target: &Target, expected_pages: u64, pages: u64) -> Result<(), NotDone>;
+    fn set_window(&mut self, target: &Target, expected_pages: u64, pages: u64) -> Result<(), Refusal>;
     /// Starts to fetch pages; returns before they arrive. A failure is reported by [`World::failed_fetches`].
-    fn fetch(&mut self, target: &Target, ranges: &[Range<u64>], decided_ns: u64) -> Result<(), NotDone>;
+    fn fetch(&mut self, target: &Target, ranges: &[Range<u64>], decided_ns: u64) -> Result<(), Refusal>;
     /// Gives up our own descriptor of this file.
     fn stop_fetching(&mut self, open: u64);
     /// Fetches that have failed since the last call, by open file.
-    fn failed_fetches(&mut self) -> Vec<(u64, NotDone)>;
+    fn failed_fetches(&mut self) -> Vec<(u64, Refusal)>;
     /// `None`: it was closed.
     fn state(&mut self, open: u64, inode: u64) -> Option<OpenState>;
     /// Number and sum of the waits of the readers of an open file so far, nanoseconds. `None`: not known.

@@ -178,8 +178,8 @@ fn seen(counted: &Counted, interval: Duration) -> String {
         "{in_interval}: {hits}{} locked, {} misses{faults}; waited {} ({}); read {}{used}, {} evicted unused{thrashed}{amplification}",
         grouped(counted.locked),
         grouped(counted.misses),
-        time(counted.wait.as_micros() as u64),
-        share(counted.wait.as_micros() as u64, interval.as_micros() as u64),
+        time(counted.wait().as_micros() as u64),
+        share(counted.wait().as_micros() as u64, interval.as_micros() as u64),
         pages(counted.issued_pages),
         pages(counted.wasted_pages),
     )
@@ -189,10 +189,10 @@ fn better(file: &OpenFile, counted: Option<(&Counted, Duration)>, major_faults: 
     let Some((counted, interval)) = counted else { return "count an interval (--interval) to see that".into() };
     let window = file.window.unwrap_or_default();
     let limit = window.limit_pages;
-    let waits = counted.wait.as_secs_f64() / interval.as_secs_f64().max(f64::MIN_POSITIVE) > WAITS_SHARE;
+    let waits = counted.wait().as_secs_f64() / interval.as_secs_f64().max(f64::MIN_POSITIVE) > WAITS_SHARE;
     let wasteful = counted.amplification().is_some_and(|factor| factor >= HIGH_AMPLIFICATION)
         || 4 * counted.wasted_pages > counted.issued_pages && counted.wasted_pages > 0;
-    let waited = share(counted.wait.as_micros() as u64, interval.as_micros() as u64);
+    let waited = share(counted.wait().as_micros() as u64, interval.as_micros() as u64);
     let can_steer = file.descriptor.is_some();
     match file.pattern {
         _ if file.mapping_advice == Some(Advice::Random) && major_faults != Some(0) => {
@@ -266,8 +266,8 @@ mod tests {
     }
 
     fn counted(issued_pages: u64, used: u64, wait_ms: u64) -> Counted {
-        let wait = Duration::from_millis(wait_ms);
-        Counted { hits: Some(5), misses: 1, issued_pages, used_pages: Some(used), wait, ..Counted::default() }
+        let wait_ns = wait_ms * 1_000_000;
+        Counted { hits: Some(5), misses: 1, issued_pages, used_pages: Some(used), wait_ns, ..Counted::default() }
     }
 
     #[test]
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn random_faults_need_a_small_window() {
         let faults = Counted { faults: 10, misses: 10, ..counted(320, 10, 100) };
-        let said = explained(Pattern::RandomMapped, STREAM, faults.clone());
+        let said = explained(Pattern::RandomMapped, STREAM, faults);
         let expected = "faults at random pages: each reads 128.0 KiB, uses 4.0 KiB; set MADV_RANDOM in the program, or let ahead steer set \
                         a window of 4.0 KiB";
         assert_eq!(said.better, expected);

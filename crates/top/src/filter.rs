@@ -21,12 +21,11 @@ pub struct Filter {
 const GROUPS: &[u8] = b"/sys/fs/cgroup";
 
 impl Filter {
-    /// Adds a pattern of paths. One without a slash is that of a name in any directory.
+    /// Adds a pattern of paths. One without a slash at its start may start in any directory.
     ///
     /// Errors: the reason why it is no pattern.
     pub fn add_path(&mut self, pattern: &[u8]) -> std::result::Result<(), &'static str> {
-        let whole = if pattern.contains(&b'/') { pattern.to_vec() } else { [b"/**/", pattern].concat() };
-        self.paths.push(ahead_files::lists::Pattern::parse(&whole)?);
+        self.paths.push(ahead_files::lists::Pattern::parse_anywhere(pattern)?);
         Ok(())
     }
 

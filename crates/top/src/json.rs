@@ -73,7 +73,7 @@ fn add_counts(value: &mut Value, counted: Option<&Counted>, interval: Option<Dur
     value["markers"] = json!(counted.map(|counted| counted.markers));
     value["faults"] = json!(counted.map(|counted| counted.faults));
     value["waits"] = json!(counted.map(|counted| counted.waits));
-    value["wait_us"] = json!(counted.map(|counted| counted.wait.as_micros() as u64));
+    value["wait_us"] = json!(counted.map(|counted| counted.wait().as_micros() as u64));
     value["issued_bytes"] = json!(counted.map(|counted| bytes(counted.issued_pages)));
     value["used_bytes"] = json!(counted.and_then(|counted| counted.used_pages).map(bytes));
     value["wasted_bytes"] = json!(counted.map(|counted| bytes(counted.wasted_pages)));
@@ -121,12 +121,12 @@ mod tests {
         let counted = Counted {
             hits: Some(6),
             misses: 2,
-            wait: Duration::from_millis(3),
+            wait_ns: 3_000_000,
             issued_pages: 10,
             used_pages: Some(4),
             ..Counted::default()
         };
-        let file = OpenFile { path: Some(b"/\xff".into()), counted: Some(counted.clone()), ..OpenFile::default() };
+        let file = OpenFile { path: Some(b"/\xff".into()), counted: Some(counted), ..OpenFile::default() };
         let value = file_json(&file, Some(Duration::from_secs(2)));
         assert_eq!((&value["issued_bytes"], &value["wait_us"]), (&json!(10 * page_size()), &json!(3000)));
         assert_eq!((&value["amplification"], &value["accesses_per_s"]), (&json!(2.5), &json!(4.0)));

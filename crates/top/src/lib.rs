@@ -23,7 +23,7 @@ pub use ahead_observe::DecisionSource;
 pub use explain::{Explanation, explain};
 pub use filter::Filter;
 pub use json::{file_json, readahead_hit_ratio, totals_json};
-pub use open_file::{Advice, Counted, Decided, OpenFile, Pattern, Totals, Window, pattern};
+pub use open_file::{Advice, Counted, OpenFile, Pattern, Totals, Window, pattern};
 pub use page_map::PageMap;
 pub use proc::{major_faults, mapping_advice, process_exists};
 pub use sampler::{Sample, Sampler};

@@ -1,10 +1,10 @@
 //! An open file of a process: the state of its read-ahead, and what was counted.
 
 use ahead_model::DeviceNumber;
-pub use ahead_observe::DecidedPage as Decided;
+pub use ahead_observe::AccessCounts as Counted;
+use ahead_observe::OpenCounters;
 pub use ahead_policy::pattern::Class as Pattern;
 use ahead_policy::pattern::Sample;
-use std::time::Duration;
 
 /// The state of read-ahead of one open file (`struct file_ra_state`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,53 +92,6 @@ impl Advice {
     }
 }
 
-/// What was counted of an open file in an interval.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
-    /// Accesses to pages that were present; `None`: not counted.
-    pub hits: Option<u64>,
-    /// Accesses to pages whose I/O was in flight.
-    pub locked: u64,
-    /// Accesses to absent pages.
-    pub misses: u64,
-    /// Accesses to a marker, each of which started the next window.
-    pub markers: u64,
-    /// Faults of mappings among the decisions.
-    pub faults: u64,
-    /// Time that threads waited for pages of this file.
-    pub wait: Duration,
-    /// Number of these waits.
-    pub waits: u64,
-    /// Pages that the kernel read ahead or at a miss.
-    pub issued_pages: u64,
-    /// Pages of these that were used; `None`: not counted.
-    pub used_pages: Option<u64>,
-    /// Pages that were evicted unused.
-    pub wasted_pages: u64,
-    /// Misses on pages of the window before: read ahead, evicted unread, read again.
-    pub thrashed_pages: u64,
-    /// The last decided pages, the oldest first.
-    pub decided: Vec<Decided>,
-}
-
-impl Counted {
-    /// Whether the file was read in the interval, as far as that is seen.
-    pub fn is_idle(&self) -> bool {
-        self.hits.unwrap_or(0) == 0 && self.locked + self.misses + self.markers + self.issued_pages == 0
-    }
-
-    /// Pages that the kernel read for each used page. `None`: not counted, or nothing was used.
-    pub fn amplification(&self) -> Option<f64> {
-        let used = self.used_pages.filter(|used| *used > 0)?;
-        Some(self.issued_pages as f64 / used as f64)
-    }
-
-    /// Accesses of all three states.
-    pub fn accesses(&self) -> u64 {
-        self.hits.unwrap_or(0).saturating_add(self.locked).saturating_add(self.misses)
-    }
-}
-
 /// An open file of a process.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OpenFile {
@@ -174,14 +127,14 @@ pub struct OpenFile {
 }
 
 /// The pattern of an open file of this many pages, by the last decisions, or by the state alone.
-pub fn pattern(window: Option<&Window>, counted: Option<&Counted>, file_pages: u64) -> Pattern {
+pub fn pattern(window: Option<&Window>, counters: Option<&OpenCounters>, file_pages: u64) -> Pattern {
     if window.and_then(Window::advice).is_some_and(|advice| advice != Advice::Window) {
         return Pattern::Advised;
     }
-    let by_decisions = counted.map_or(Pattern::Unknown, |counted| {
-        let pages: Vec<u64> = counted.decided.iter().map(|decided| decided.page).collect();
-        let faults = counted.decided.iter().filter(|decided| decided.is_fault).count();
-        let Counted { misses, markers, issued_pages, .. } = *counted;
+    let by_decisions = counters.map_or(Pattern::Unknown, |counters| {
+        let pages: Vec<u64> = counters.last_pages.iter().map(|decided| decided.page).collect();
+        let faults = counters.last_pages.iter().filter(|decided| decided.is_fault).count();
+        let Counted { misses, markers, issued_pages, .. } = counters.counts;
         Sample { pages: &pages, faults, misses, markers, issued_pages, file_pages }.class()
     });
     match (by_decisions, window) {
@@ -210,6 +163,7 @@ pub struct Totals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ahead_observe::DecidedPage;
     use proptest::prelude::*;
 
     fn window(limit_pages: u64, disk_limit_pages: u64) -> Window {
@@ -276,11 +230,12 @@ mod tests {
             previous_page in proptest::option::of(0..=u64::MAX / 4096),
         ) {
             let [misses, markers, issued_pages, file_pages] = numbers;
-            let decided = pages.iter().map(|&page| Decided { page, is_fault: page % 2 == 0 }).collect();
-            let counted = Counted { misses, markers, issued_pages, decided, ..Counted::default() };
+            let last_pages = pages.iter().map(|&page| DecidedPage { page, is_fault: page % 2 == 0 }).collect();
+            let counts = Counted { misses, markers, issued_pages, ..Counted::default() };
+            let counters = OpenCounters { counts, last_pages, ..OpenCounters::default() };
             let [limit_pages, disk_limit_pages, pages, async_pages] = small;
             let window = Window { limit_pages, disk_limit_pages, start: file_pages, pages, async_pages, previous_page, ..Window::default() };
-            pattern(Some(&window), Some(&counted), file_pages);
+            pattern(Some(&window), Some(&counters), file_pages);
             pattern(Some(&window), None, file_pages);
         }
     }

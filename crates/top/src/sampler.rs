@@ -116,7 +116,7 @@ impl Sampler {
             let files = counted.into_iter().map(|counted| (counted.open, counted)).collect();
             let now = Before { taken: Instant::now(), machine, files };
             sample.interval = Some(now.taken - self.before.taken);
-            sample.totals.counted = Some(of_machine(&now.machine, &self.before.machine));
+            sample.totals.counted = Some(now.machine.counts.since(&self.before.machine.counts));
             sample.totals.unread_pages = now.machine.unread_pages;
             sample.totals.lost_events = now.machine.lost_events.saturating_sub(self.before.machine.lost_events);
             self.add_counts(&mut sample.files, &now);
@@ -132,13 +132,12 @@ impl Sampler {
 
     /// Adds counts to the rows, and rows for counted open files that have no descriptor.
     fn add_counts(&self, files: &mut Vec<OpenFile>, now: &Before) {
-        let has_hits = now.machine.hits.is_some();
+        let has_hits = now.machine.counts.hits.is_some();
         let nothing = Counted { hits: has_hits.then_some(0), used_pages: has_hits.then_some(0), ..Counted::default() };
         let mut rows: HashMap<u64, Vec<usize>> = HashMap::new();
         for (index, file) in files.iter_mut().enumerate() {
-            file.counted = Some(nothing.clone());
-            let whole = now.files.get(&file.open).map(whole);
-            file.pattern = pattern(file.window.as_ref(), whole.as_ref(), file_pages(file));
+            file.counted = Some(nothing);
+            file.pattern = pattern(file.window.as_ref(), now.files.get(&file.open), file_pages(file));
             rows.entry(file.open).or_default().push(index);
         }
         let mut closed: BTreeMap<u32, OpenFile> = BTreeMap::new();
@@ -225,7 +224,7 @@ fn until_nul(name: &[u8]) -> Vec<u8> {
 /// A counted open file without a descriptor: its mapping remains.
 fn without_descriptor(state: &OpenState, counted: &OpenCounters, delta: Counted) -> OpenFile {
     let mut file = OpenFile { pid: counted.pid, comm: proc::comm(counted.pid), descriptor: None, ..row(state) };
-    file.pattern = pattern(file.window.as_ref(), Some(&whole(counted)), file_pages(&file));
+    file.pattern = pattern(file.window.as_ref(), Some(counted), file_pages(&file));
     file.counted = Some(delta);
     file
 }
@@ -234,74 +233,14 @@ fn without_descriptor(state: &OpenState, counted: &OpenCounters, delta: Counted)
 fn add_closed(closed: &mut BTreeMap<u32, OpenFile>, pid: u32, delta: Counted) {
     let row = closed.entry(pid).or_insert_with(|| OpenFile { pid, comm: proc::comm(pid), ..OpenFile::default() });
     row.closed_files += 1;
-    row.counted = Some(match row.counted.take() {
-        Some(sum) => add(sum, &delta),
-        None => Counted { decided: Vec::new(), ..delta },
-    });
-}
-
-fn add(mut sum: Counted, other: &Counted) -> Counted {
-    sum.hits = sum.hits.zip(other.hits).map(|(a, b)| a + b);
-    sum.used_pages = sum.used_pages.zip(other.used_pages).map(|(a, b)| a + b);
-    sum.wait += other.wait;
-    for (total, one) in [
-        (&mut sum.locked, other.locked),
-        (&mut sum.misses, other.misses),
-        (&mut sum.markers, other.markers),
-        (&mut sum.faults, other.faults),
-        (&mut sum.waits, other.waits),
-        (&mut sum.issued_pages, other.issued_pages),
-        (&mut sum.wasted_pages, other.wasted_pages),
-        (&mut sum.thrashed_pages, other.thrashed_pages),
-    ] {
-        *total = total.saturating_add(one);
-    }
-    sum
-}
-
-/// All counts of an open file.
-fn whole(counted: &OpenCounters) -> Counted {
-    since(counted, None)
+    row.counted = Some(row.counted.map_or(delta, |sum| sum.plus(&delta)));
 }
 
 /// The counts since the sample before.
 fn since(now: &OpenCounters, before: Option<&OpenCounters>) -> Counted {
-    let nothing = OpenCounters::default();
     // The address of an open file is given to another one after it was closed: then the counts begin again.
-    let before = before.filter(|before| before.inode == now.inode).unwrap_or(&nothing);
-    let optional = |now: Option<u64>, before: Option<u64>| now.map(|now| now.saturating_sub(before.unwrap_or(0)));
-    Counted {
-        hits: optional(now.hits, before.hits),
-        locked: now.locked.saturating_sub(before.locked),
-        misses: now.misses.saturating_sub(before.misses),
-        markers: now.markers.saturating_sub(before.markers),
-        faults: now.faults.saturating_sub(before.faults),
-        wait: Duration::from_nanos(now.wait_ns.saturating_sub(before.wait_ns)),
-        waits: now.waits.saturating_sub(before.waits),
-        issued_pages: now.issued_pages.saturating_sub(before.issued_pages),
-        used_pages: optional(now.used_pages, before.used_pages),
-        wasted_pages: now.wasted_pages.saturating_sub(before.wasted_pages),
-        thrashed_pages: now.thrashed_pages.saturating_sub(before.thrashed_pages),
-        decided: now.last_pages.clone(),
-    }
-}
-
-fn of_machine(now: &MachineCounters, before: &MachineCounters) -> Counted {
-    let counters = |machine: &MachineCounters| OpenCounters {
-        hits: machine.hits,
-        locked: machine.locked,
-        misses: machine.misses,
-        markers: machine.markers,
-        faults: machine.faults,
-        wait_ns: machine.wait_ns,
-        waits: machine.waits,
-        issued_pages: machine.issued_pages,
-        used_pages: machine.used_pages,
-        wasted_pages: machine.wasted_pages,
-        thrashed_pages: machine.thrashed_pages,
-        ..OpenCounters::default()
-    };
-    since(&counters(now), Some(&counters(before)))
+    let before = before.filter(|before| before.inode == now.inode);
+    now.counts.since(&before.map(|before| before.counts).unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -332,7 +271,10 @@ mod tests {
 
     #[test]
     fn counts_are_those_since_the_sample_before() {
-        let counters = |inode, misses| OpenCounters { inode, misses, hits: Some(misses), ..OpenCounters::default() };
+        let counters = |inode, misses| {
+            let counts = Counted { misses, hits: Some(misses), ..Counted::default() };
+            OpenCounters { inode, counts, ..OpenCounters::default() }
+        };
         assert_eq!(since(&counters(1, 7), None).misses, 7);
         assert_eq!(since(&counters(1, 7), Some(&counters(1, 5))).hits, Some(2));
         // Another file has the address.

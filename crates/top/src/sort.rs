@@ -77,7 +77,7 @@ impl SortKey {
             SortKey::Hits => count(|counted| counted.hits.unwrap_or(0)),
             SortKey::Locked => count(|counted| counted.locked),
             SortKey::Misses => count(|counted| counted.misses),
-            SortKey::Wait => count(|counted| counted.wait.as_nanos() as u64),
+            SortKey::Wait => count(|counted| counted.wait_ns),
             SortKey::Issued => count(|counted| counted.issued_pages),
             SortKey::Wasted => count(|counted| counted.wasted_pages),
             SortKey::Amplification => count(|counted| (counted.amplification().unwrap_or(0.0) * 1000.0) as u64),

@@ -21,8 +21,12 @@ pub struct Pattern {
 enum PatternPart {
     /// `**`.
     Any,
-    Name(Vec<Token>),
+    Name(NamePattern),
 }
+
+/// A pattern of one name. A slash is a byte like all others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamePattern(Vec<Token>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Token {
@@ -59,9 +63,9 @@ impl Pattern {
         let mut pattern = Pattern { base: Vec::new(), parts: Vec::new() };
         for component in text.split(|byte| *byte == b'/').filter(|component| !component.is_empty()) {
             match part(component)? {
-                PatternPart::Name(tokens) if pattern.parts.is_empty() && tokens.iter().all(Token::is_literal) => {
+                PatternPart::Name(name) if pattern.parts.is_empty() && name.0.iter().all(Token::is_literal) => {
                     pattern.base.push(b'/');
-                    pattern.base.extend(tokens.iter().map(Token::byte));
+                    pattern.base.extend(name.0.iter().map(Token::byte));
                 }
                 // Twice in succession is the same as once.
                 PatternPart::Any if pattern.parts.last() == Some(&PatternPart::Any) => {}
@@ -75,6 +79,13 @@ impl Pattern {
             pattern.base.push(b'/');
         }
         Ok(pattern)
+    }
+
+    /// As [`Pattern::parse`]; a pattern without a slash at its start may start in any directory, as in `*.db`.
+    ///
+    /// Errors: the reason.
+    pub fn parse_anywhere(text: &[u8]) -> Result<Pattern, &'static str> {
+        if text.starts_with(b"/") { Pattern::parse(text) } else { Pattern::parse(&[b"/**/", text].concat()) }
     }
 
     /// The path up to the first component with a wildcard.
@@ -108,7 +119,7 @@ impl Pattern {
         for (index, part) in self.parts.iter().enumerate().filter(|(index, _)| from.0 >> index & 1 == 1) {
             match part {
                 PatternPart::Any => reached.0 |= 1 << index,
-                PatternPart::Name(tokens) if matches(tokens, name) => reached.0 |= 1 << (index + 1),
+                PatternPart::Name(pattern) if pattern.matches(name) => reached.0 |= 1 << (index + 1),
                 PatternPart::Name(_) => {}
             }
         }
@@ -138,33 +149,65 @@ impl Pattern {
 
 fn part(component: &[u8]) -> Result<PatternPart, &'static str> {
     match component {
-        b"**" => return Ok(PatternPart::Any),
-        b".." => return Err("a pattern has no component \"..\""),
-        _ => {}
+        b"**" => Ok(PatternPart::Any),
+        b".." => Err("a pattern has no component \"..\""),
+        _ => NamePattern::parse(component).map(PatternPart::Name),
     }
-    let (mut tokens, mut rest) = (Vec::new(), component);
-    while let Some((first, after)) = rest.split_first() {
-        rest = after;
-        tokens.push(match first {
-            b'*' if tokens.last() == Some(&Token::Many) => {
-                return Err("** is a whole component: /**/ or /** at the end");
-            }
-            b'*' => Token::Many,
-            b'?' => Token::One,
-            b'[' => {
-                let (class, after) = class(rest)?;
-                rest = after;
-                class
-            }
-            b'\\' => {
-                let (escaped, after) = rest.split_first().ok_or("a backslash at the end of a component")?;
-                rest = after;
-                Token::Byte(*escaped)
-            }
-            byte => Token::Byte(*byte),
-        });
+}
+
+impl NamePattern {
+    /// Parses the pattern of a name.
+    ///
+    /// Errors: the reason.
+    pub fn parse(text: &[u8]) -> Result<NamePattern, &'static str> {
+        let (mut tokens, mut rest) = (Vec::new(), text);
+        while let Some((first, after)) = rest.split_first() {
+            rest = after;
+            tokens.push(match first {
+                b'*' if tokens.last() == Some(&Token::Many) => {
+                    return Err("** is a whole component: /**/ or /** at the end");
+                }
+                b'*' => Token::Many,
+                b'?' => Token::One,
+                b'[' => {
+                    let (class, after) = class(rest)?;
+                    rest = after;
+                    class
+                }
+                b'\\' => {
+                    let (escaped, after) = rest.split_first().ok_or("a backslash at the end of a component")?;
+                    rest = after;
+                    Token::Byte(*escaped)
+                }
+                byte => Token::Byte(*byte),
+            });
+        }
+        Ok(NamePattern(tokens))
     }
-    Ok(PatternPart::Name(tokens))
+
+    /// Whether a name matches. Only the last `*` is tried again, so that no name takes longer than the product of both lengths.
+    pub fn matches(&self, name: &[u8]) -> bool {
+        let (tokens, mut at, mut in_name) = (&self.0, 0, 0);
+        let mut last_many: Option<(usize, usize)> = None;
+        while in_name < name.len() {
+            match tokens.get(at) {
+                Some(Token::Many) => {
+                    last_many = Some((at, in_name));
+                    at += 1;
+                }
+                Some(token) if token.matches(name[in_name]) => {
+                    at += 1;
+                    in_name += 1;
+                }
+                _ => {
+                    let Some((many, from)) = last_many else { return false };
+                    last_many = Some((many, from + 1));
+                    (at, in_name) = (many + 1, from + 1);
+                }
+            }
+        }
+        tokens[at..].iter().all(|token| *token == Token::Many)
+    }
 }
 
 /// The class after an opening bracket, and the text after it.
@@ -219,30 +262,6 @@ impl Token {
     }
 }
 
-/// Whether a name matches. Only the last `*` is tried again, so that no name takes longer than the product of both lengths.
-fn matches(tokens: &[Token], name: &[u8]) -> bool {
-    let (mut at, mut in_name) = (0, 0);
-    let mut last_many: Option<(usize, usize)> = None;
-    while in_name < name.len() {
-        match tokens.get(at) {
-            Some(Token::Many) => {
-                last_many = Some((at, in_name));
-                at += 1;
-            }
-            Some(token) if token.matches(name[in_name]) => {
-                at += 1;
-                in_name += 1;
-            }
-            _ => {
-                let Some((many, from)) = last_many else { return false };
-                last_many = Some((many, from + 1));
-                (at, in_name) = (many + 1, from + 1);
-            }
-        }
-    }
-    tokens[at..].iter().all(|token| *token == Token::Many)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -276,11 +295,53 @@ mod tests {
             (r"/a/\*", "/a/b", false),
             ("/a/*b*c", "/a/xbxbxc", true),
             ("/a/*b*c", "/a/xcxb", false),
+            ("/srv/**", "/srv", true),
+            ("/srv/**", "/srvx", false),
+            ("/srv/*", "/srv", false),
+            ("/**/*.db", "/b.db", true),
+            ("/**/*.db", "/a/b/c.db", true),
+            ("/**/*.db", "/a/b.dbx", false),
+            ("/a?c", "/a/c", false),
+            ("/[a-c]x[!0-9]", "/ax/", false),
         ] {
             assert_eq!(is_match(pattern, path), expected, "{pattern} {path}");
         }
         let pattern = Pattern::parse(br"/usr/\[x]//lib").unwrap();
         assert_eq!((pattern.base(), pattern.is_literal()), (&b"/usr/[x]/lib"[..], true));
+    }
+
+    #[test]
+    fn pattern_without_a_slash_at_its_start_may_start_in_any_directory() {
+        for (pattern, path, expected) in [
+            ("*.db", "/b.db", true),
+            ("*.db", "/a/b.db", true),
+            ("a/*.db", "/x/a/b.db", true),
+            ("**/*.db", "/a/b.db", true),
+            ("/*.db", "/a/b.db", false),
+        ] {
+            let parsed = Pattern::parse_anywhere(pattern.as_bytes()).unwrap();
+            assert_eq!(parsed.matches(path.as_bytes()), expected, "{pattern} {path}");
+        }
+    }
+
+    #[test]
+    fn name_is_matched_as_a_whole_and_its_slashes_are_bytes() {
+        for (pattern, yes, no) in [
+            ("fio", vec!["fio"], vec!["fio2", "xfio", ""]),
+            ("postgres*", vec!["postgres", "postgres: io", "postgres: a/b"], vec!["apostgres"]),
+            ("a?c", vec!["abc", "a/c"], vec!["ac"]),
+            ("a\\*", vec!["a*"], vec!["ab"]),
+        ] {
+            let pattern = NamePattern::parse(pattern.as_bytes()).unwrap();
+            assert!(yes.iter().all(|text| pattern.matches(text.as_bytes())), "{pattern:?}");
+            assert!(!no.iter().any(|text| pattern.matches(text.as_bytes())), "{pattern:?}");
+        }
+    }
+
+    #[test]
+    fn hostile_pattern_takes_no_exponential_time() {
+        let pattern = NamePattern::parse("*a".repeat(512).as_bytes()).unwrap();
+        assert!(!pattern.matches(&[b'a'; 500]));
     }
 
     #[test]

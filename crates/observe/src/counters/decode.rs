@@ -1,6 +1,7 @@
 //! Converts what `bpf/counters.bpf.c` writes: records of open files, counts of the machine, events.
 
-use super::types::{DecidedPage, LAST_PAGES, MachineCounters, OpenCounters};
+use super::types::{AccessCounts, DecidedPage, LAST_PAGES, MachineCounters, OpenCounters};
+use crate::fields::Fields;
 use ahead_model::DeviceNumber;
 use ahead_policy::Advice;
 use ahead_policy::steering::{Decision, Kind, Mapped, Readahead, Target};
@@ -35,36 +36,9 @@ const IS_MAPPED: u8 = 4;
 const IS_OPEN: u8 = 8;
 const IS_DEVICE: u8 = 16;
 
-/// The members of a structure.
-struct Fields<'a>(&'a [u8]);
-
-impl Fields<'_> {
-    fn u64(&self, at: usize) -> u64 {
-        u64::from_ne_bytes(self.0[at..at + 8].try_into().expect("eight bytes"))
-    }
-
-    fn u32(&self, at: usize) -> u32 {
-        u32::from_ne_bytes(self.0[at..at + 4].try_into().expect("four bytes"))
-    }
-}
-
-/// The counts of an open file. `is_exact`: accesses are observed.
-pub(super) fn open_counters(open: u64, record: &[u8], is_exact: bool) -> Option<OpenCounters> {
-    if record.len() != RECORD_BYTES {
-        return None;
-    }
-    let fields = Fields(record);
-    let count = |which: usize| fields.u64(8 + 8 * which);
-    let decisions = fields.u64(168);
-    let known = decisions.min(LAST_PAGES as u64);
-    let decided = |number: u64| {
-        let place = fields.u64(104 + 8 * (number % LAST_PAGES as u64) as usize);
-        DecidedPage { page: place >> 1, is_fault: place & 1 != 0 }
-    };
-    Some(OpenCounters {
-        open,
-        inode: fields.u64(0),
-        pid: fields.u32(176),
+/// The counts that open files and the machine have. `is_exact`: accesses are observed.
+fn access_counts(count: impl Fn(usize) -> u64, is_exact: bool) -> AccessCounts {
+    AccessCounts {
         hits: is_exact.then(|| count(HITS)),
         locked: count(LOCKED),
         misses: count(MISSES),
@@ -76,46 +50,50 @@ pub(super) fn open_counters(open: u64, record: &[u8], is_exact: bool) -> Option<
         used_pages: is_exact.then(|| count(USED)),
         wasted_pages: count(WASTED),
         thrashed_pages: count(THRASHED),
+    }
+}
+
+/// The counts of an open file.
+pub(super) fn open_counters(open: u64, record: &[u8], is_exact: bool) -> Option<OpenCounters> {
+    let fields = Fields::of::<RECORD_BYTES>(record)?;
+    let decisions = fields.u64(168);
+    let known = decisions.min(LAST_PAGES as u64);
+    let decided = |number: u64| {
+        let place = fields.u64(104 + 8 * (number % LAST_PAGES as u64) as usize);
+        DecidedPage { page: place >> 1, is_fault: place & 1 != 0 }
+    };
+    Some(OpenCounters {
+        open,
+        inode: fields.u64(0),
+        pid: fields.u32(176),
+        counts: access_counts(|which| fields.u64(8 + 8 * which), is_exact),
         last_pages: (decisions - known..decisions).map(decided).collect(),
         last_ns: fields.u64(96),
     })
 }
 
-/// The counts of the machine, from those of each processor.
+/// The counts of the machine.
 pub(super) fn machine_counters(counts: &[u64; COUNTERS], is_exact: bool) -> MachineCounters {
-    let (issued, used, wasted) = (counts[ISSUED], counts[USED], counts[WASTED]);
+    let unread = || counts[ISSUED].saturating_sub(counts[USED]).saturating_sub(counts[WASTED]);
     MachineCounters {
         reads: is_exact.then_some(counts[READS]),
-        hits: is_exact.then_some(counts[HITS]),
-        locked: counts[LOCKED],
-        misses: counts[MISSES],
-        faults: counts[FAULTS],
-        markers: counts[MARKERS],
-        issued_pages: issued,
-        used_pages: is_exact.then_some(used),
-        wasted_pages: wasted,
-        unread_pages: is_exact.then(|| issued.saturating_sub(used).saturating_sub(wasted)),
-        thrashed_pages: counts[THRASHED],
-        waits: counts[WAITS],
-        wait_ns: counts[WAIT_NS],
+        counts: access_counts(|which| counts[which], is_exact),
+        unread_pages: is_exact.then(unread),
         lost_events: counts[LOST_EVENTS] + counts[LOST_ENTRIES],
     }
 }
 
 /// An event. `None`: another size, or an unknown kind.
 pub(super) fn event(bytes: &[u8]) -> Option<Decision> {
-    if bytes.len() != EVENT_BYTES {
-        return None;
-    }
-    let fields = Fields(bytes);
-    let flags = bytes[179];
-    let kind = match bytes[178] {
+    let fields = Fields::of::<EVENT_BYTES>(bytes)?;
+    let flags = fields.u8(179);
+    let kind = match fields.u8(178) {
         0 => Kind::Miss,
         1 => Kind::Marker,
         2 => Kind::Fault,
         _ => return None,
     };
-    let advice = match bytes[180] {
+    let advice = match fields.u8(180) {
         1 => Advice::Sequential,
         2 => Advice::Random,
         _ => Advice::Normal,
@@ -143,7 +121,7 @@ pub(super) fn event(bytes: &[u8]) -> Option<Decision> {
             async_size: fields.u32(164).into(),
             window_pages: fields.u32(168).into(),
             prev_pos: fields.u64(56).cast_signed(),
-            mmap_miss: u16::from_ne_bytes([bytes[176], bytes[177]]),
+            mmap_miss: fields.u16(176),
             is_random: flags & IS_RANDOM != 0,
         },
         file_pages: fields.u64(64),
@@ -155,7 +133,7 @@ pub(super) fn event(bytes: &[u8]) -> Option<Decision> {
         wait_ns: fields.u64(120),
         issued_pages: fields.u64(128),
         wasted_pages: fields.u64(136),
-        comm: bytes[184..200].try_into().expect("16 bytes"),
+        comm: fields.array(184),
     })
 }
 
@@ -299,23 +277,25 @@ mod tests {
             open: 4,
             inode: 5,
             pid: 7,
-            hits: Some(100),
-            locked: 101,
-            misses: 102,
-            markers: 103,
-            faults: 104,
-            waits: 105,
-            wait_ns: 106,
-            issued_pages: 107,
-            used_pages: Some(108),
-            wasted_pages: 109,
-            thrashed_pages: 110,
+            counts: AccessCounts {
+                hits: Some(100),
+                locked: 101,
+                misses: 102,
+                markers: 103,
+                faults: 104,
+                waits: 105,
+                wait_ns: 106,
+                issued_pages: 107,
+                used_pages: Some(108),
+                wasted_pages: 109,
+                thrashed_pages: 110,
+            },
             last_pages: last_pages.to_vec(),
             last_ns: 6,
         };
         assert_eq!(counters, expected);
         let counters = open_counters(4, &bytes, false).unwrap();
-        assert_eq!((counters.hits, counters.used_pages), (None, None));
+        assert_eq!((counters.counts.hits, counters.counts.used_pages), (None, None));
         assert_eq!(open_counters(4, &bytes[8..], false), None);
     }
 
@@ -332,7 +312,7 @@ mod tests {
         }
         let counts: [u64; COUNTERS] = std::array::from_fn(|place| 1 << place);
         let machine = machine_counters(&counts, true);
-        assert_eq!((machine.reads, machine.hits), (Some(1 << READS), Some(1 << HITS)));
+        assert_eq!((machine.reads, machine.counts.hits), (Some(1 << READS), Some(1 << HITS)));
         assert_eq!(machine.lost_events, 1 << LOST_EVENTS | 1 << LOST_ENTRIES);
         // More was used and wasted than issued: pages were issued before the observation.
         assert_eq!(machine.unread_pages, Some(0));

@@ -1,17 +1,14 @@
 //! The stream of decisions.
 
 use super::decode::{self, LOST_EVENTS};
-use crate::objects::bpf_error;
+use crate::reader::consumer;
 use ahead_policy::steering::Decision;
 use ahead_sys::locks::IgnorePoison;
 use ahead_sys::{Error, Result};
-use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
+use libbpf_rs::{MapHandle, RingBuffer};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::{fmt, io};
-
-/// Decisions that are taken at once: most of what the ring buffer has room for. A caller handles them in some milliseconds.
-const MOST_AT_ONCE: usize = 4096;
 
 /// The stream of decisions. It does not borrow [`crate::Counters`], and gets nothing more after that is dropped.
 pub struct DecisionEvents {
@@ -29,31 +26,25 @@ struct Taken {
 }
 
 impl DecisionEvents {
+    /// The usual limit of [`Self::take`]: most of what the ring buffer has room for. A caller handles them in some milliseconds.
+    pub const MOST_AT_ONCE: usize = 4096;
+
     pub(super) fn new(map: MapHandle, machine: MapHandle) -> Result<DecisionEvents> {
         let taken = Arc::new(Mutex::new(Taken::default()));
         let filled = Arc::clone(&taken);
-        let mut builder = RingBufferBuilder::new();
-        let take = move |bytes: &[u8]| {
+        let ring = consumer(&map, move |bytes| {
             let mut taken = lock(&filled);
             match decode::event(bytes) {
                 Some(event) => taken.events.push(event),
                 None => taken.undecodable += 1,
             }
-            0
-        };
-        builder.add(&map, take).map_err(|e| bpf_error("open the ring buffer", e))?;
-        let ring = builder.build().map_err(|e| bpf_error("map the ring buffer", e))?;
+        })?;
         Ok(DecisionEvents { map, machine, ring, taken })
     }
 
-    /// Calls `each` with the decisions that wait, at most 4096 of them: what arrives meanwhile must not keep the caller from its other work.
-    /// Returns their number; never blocks.
-    pub fn take(&mut self, each: impl FnMut(&Decision)) -> Result<usize> {
-        self.take_at_most(MOST_AT_ONCE, each)
-    }
-
-    /// As [`Self::take`], with another limit. The stream stays readable while decisions wait.
-    pub fn take_at_most(&mut self, most: usize, mut each: impl FnMut(&Decision)) -> Result<usize> {
+    /// Calls `each` with the decisions that wait, at most `most` of them: what arrives meanwhile must not keep the caller from its other
+    /// work. Returns their number; never blocks. The stream stays readable while decisions wait.
+    pub fn take(&mut self, most: usize, mut each: impl FnMut(&Decision)) -> Result<usize> {
         let consumed = self.ring.consume_raw_n(most);
         if consumed < 0 {
             return Err(Error::io("read the ring buffer", io::Error::from_raw_os_error(-consumed)));

@@ -1,5 +1,6 @@
 //! Converts events of `bpf/decisions.bpf.c` (`struct event`, `struct long_event`) to records of a trace.
 
+use crate::fields::Fields;
 use ahead_policy::traces::{Asked, Cached, Event, Exact, FileSeen, Mapping, RaState, Record, Use, Window};
 use std::collections::HashMap;
 
@@ -46,22 +47,8 @@ pub(super) struct Numbers {
     pub(super) lost: u64,
 }
 
-/// The fields of an event.
-struct Fields<'a>(&'a [u8]);
-
+/// What both kinds of events have, at the same places.
 impl Fields<'_> {
-    fn u64(&self, at: usize) -> u64 {
-        u64::from_ne_bytes(self.0[at..at + 8].try_into().expect("eight bytes"))
-    }
-
-    fn u32(&self, at: usize) -> u32 {
-        u32::from_ne_bytes(self.0[at..at + 4].try_into().expect("four bytes"))
-    }
-
-    fn u16(&self, at: usize) -> u16 {
-        u16::from_ne_bytes(self.0[at..at + 2].try_into().expect("two bytes"))
-    }
-
     fn inode(&self) -> u64 {
         self.u64(8)
     }
@@ -71,11 +58,11 @@ impl Fields<'_> {
     }
 
     fn kind(&self) -> u8 {
-        self.0[28]
+        self.u8(28)
     }
 
     fn has(&self, flag: u8) -> bool {
-        self.0[29] & flag != 0
+        self.u8(29) & flag != 0
     }
 
     fn order(&self) -> u16 {

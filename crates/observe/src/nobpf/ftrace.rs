@@ -14,16 +14,16 @@ use crate::nobpf::format::{Format, PageLayout};
 use crate::nobpf::instance::{Instance, format_error};
 use crate::nobpf::page::read_page;
 use crate::nobpf::paths;
+use crate::reader::{EventReader, raise_priority};
 use ahead_process::family;
 use ahead_profile::learn::{AccessKind, Counters, Observation};
-use ahead_sys::{Error, Result, daemon, machine};
+use ahead_sys::{Error, Result, machine};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
-use std::thread::JoinHandle;
 
 /// The observed processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,35 +66,10 @@ const PAGES_IN_TURN: usize = 4;
 #[derive(Debug)]
 pub struct Ftrace {
     /// Before the instance, which cannot be removed while its buffers are open.
-    reader: ReaderThread,
+    reader: EventReader<Collector>,
     instance: Instance,
     sees_accesses: bool,
     added: bool,
-}
-
-/// The running reader. Dropping it ends it.
-#[derive(Debug)]
-struct ReaderThread {
-    stop: Option<OwnedFd>,
-    thread: Option<JoinHandle<Result<Collector>>>,
-}
-
-impl ReaderThread {
-    /// Ends the thread when the buffers are empty.
-    fn end(&mut self) -> Result<Option<Collector>> {
-        drop(self.stop.take());
-        let Some(thread) = self.thread.take() else { return Ok(None) };
-        let joined = thread.join();
-        joined.map_err(|_| Error::io("observe", std::io::Error::other("the reader thread panicked")))?.map(Some)
-    }
-}
-
-impl Drop for ReaderThread {
-    fn drop(&mut self) {
-        if let Err(error) = self.end() {
-            tracing::debug!("{error}");
-        }
-    }
 }
 
 /// The events of a recording that has ended; the paths of their inodes are unknown.
@@ -120,21 +95,15 @@ impl Ftrace {
         let (schema, layout) = (schema(&instance, sees_accesses)?, layout(&instance)?);
         set_up(&instance, options, sees_accesses)?;
         let buffers = instance.open_buffers()?;
-        let (stopped, stop) =
-            rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| Error::io("pipe", e))?;
         let held = match options.scope {
             Scope::Held(pid) => Some(pid),
             _ => None,
         };
         let collector = Collector::new(schema, Own::new(held));
-        let thread = std::thread::Builder::new()
-            .name("observer".into())
-            .spawn(move || {
-                raise_priority();
-                Reader { buffers, layout, collector }.run(&stopped)
-            })
-            .map_err(|e| Error::io("start a thread", e))?;
-        let reader = ReaderThread { stop: Some(stop), thread: Some(thread) };
+        let reader = EventReader::start("observer", move |stopped| {
+            raise_priority();
+            Reader { buffers, layout, collector }.run(stopped)
+        })?;
         instance.switch_on()?;
         Ok(Ftrace { reader, instance, sees_accesses, added: options.added })
     }
@@ -150,7 +119,7 @@ impl Ftrace {
     /// The buffers cannot be read.
     pub fn finish(mut self) -> Result<Unresolved> {
         self.instance.switch_off()?;
-        let collected = self.reader.end()?.map(Collector::finish).unwrap_or_default();
+        let collected = self.reader.finish()?.finish();
         let lost_events = self.instance.lost_events()?;
         Ok(Unresolved { collected, lost_events, sees_accesses: self.sees_accesses, added: self.added })
     }
@@ -258,13 +227,6 @@ fn add_to_filter(instance: &Instance, threads: &[u32]) -> Result<()> {
     let failed = |e| Error::io(format!("write {}", path.display()), e);
     let mut file = File::options().append(true).open(&path).map_err(failed)?;
     threads.iter().try_for_each(|thread| file.write_all(format!("{thread}\n").as_bytes()).map_err(failed))
-}
-
-/// On a busy machine the buffers must be read before they are full. The cost is that of the BPF observer's reader.
-fn raise_priority() {
-    if let Err(error) = daemon::set_fifo().or_else(|_| daemon::set_nice()) {
-        tracing::debug!("observing with ordinary priority: {error}");
-    }
 }
 
 /// The thread that reads the buffers.

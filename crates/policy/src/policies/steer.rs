@@ -145,14 +145,14 @@ impl Steer {
     }
 
     /// Polls the reader, if it is time, or if it `waits` now: then the time comes during the wait.
-    fn poll(&mut self, open: OpenId, file: FileId, waits: bool, view: &dyn View) -> Vec<Act> {
+    fn poll(&mut self, open: OpenId, file: FileId, waits: bool, view: &dyn View) -> Option<Act> {
         let now_ns = view.now_ns();
         let counted = self.counted.of(open);
-        let due_ns = counted.file.poll_after_ns().map(|after_ns| counted.polled_ns.saturating_add(after_ns));
-        if !due_ns.is_some_and(|due_ns| waits || now_ns >= due_ns) {
-            return Vec::new();
+        let due_ns = counted.polled_ns.saturating_add(counted.file.poll_after_ns()?);
+        if !waits && now_ns < due_ns {
+            return None;
         }
-        let Some(page) = self.readahead(open, file, view).prev_page() else { return Vec::new() };
+        let page = self.readahead(open, file, view).prev_page()?;
         let machine = self.machine(file, view);
         let counted = self.counted.of(open);
         counted.polled_ns = now_ns;

@@ -53,6 +53,23 @@ impl Act {
             | Act::Quiet { open, .. } => open,
         }
     }
+
+    /// The new window, or the number of pages to fetch.
+    pub fn pages(&self) -> Option<u64> {
+        match self {
+            Act::SetWindow { pages, .. } => Some(*pages),
+            Act::Fetch { ranges, .. } => Some(ranges.iter().map(|range| range.end.saturating_sub(range.start)).sum()),
+            Act::Restore { .. } | Act::Quiet { .. } => None,
+        }
+    }
+
+    /// The reason; a change of what the observer reports has none.
+    pub fn reason(&self) -> Option<&Reason> {
+        match self {
+            Act::SetWindow { reason, .. } | Act::Fetch { reason, .. } | Act::Restore { reason, .. } => Some(reason),
+            Act::Quiet { .. } => None,
+        }
+    }
 }
 
 /// Why an act could not be carried out.

@@ -1,6 +1,9 @@
 //! The waits of the readers of an open file, and what an act changed in them.
 
 use crate::PAGE_BYTES;
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
+use std::fmt;
 
 /// Waits of the readers of an open file per advanced page.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -42,4 +45,25 @@ pub struct Effect {
     pub before: Rate,
     /// After the act.
     pub after: Rate,
+}
+
+/// As JSON: what the readers waited before the act and after it.
+impl Serialize for Effect {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut waits = serializer.serialize_struct("Effect", 4)?;
+        waits.serialize_field("before_waits_per_mb", &self.before.waits_per_mib())?;
+        waits.serialize_field("after_waits_per_mb", &self.after.waits_per_mib())?;
+        waits.serialize_field("before_wait_share", &self.before.wait_share())?;
+        waits.serialize_field("after_wait_share", &self.after.wait_share())?;
+        waits.end()
+    }
+}
+
+impl fmt::Display for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Effect { before, after } = self;
+        write!(f, "waits per MiB {:.1} → {:.1}, ", before.waits_per_mib(), after.waits_per_mib())?;
+        let percent = |rate: &Rate| rate.wait_share() * 100.0;
+        write!(f, "share of time waiting {:.0} % → {:.0} %", percent(before), percent(after))
+    }
 }

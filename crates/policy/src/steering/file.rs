@@ -7,7 +7,6 @@ use super::act::Act;
 use super::decision::{Decision, Kind, Limits, Machine};
 use super::effect::{Effect, Rate};
 use super::faults::Faults;
-use super::fetching;
 use super::setting::Setting;
 use super::streams::{Followed, How, Requested, Streams};
 use super::window::{Judge, Mark};
@@ -185,39 +184,24 @@ impl OpenFile {
         }
         self.note(decision);
         self.budget_pages = around.room.budget_pages;
-        if !self.is_free(decision) {
-            self.streams.forget_fetched();
-            return self.wake().into_iter().collect();
-        }
-        let followed = self.follow(decision);
-        self.classify(decision, &followed);
+        let followed = self.is_free(decision).then(|| self.follow(decision));
         let mut acts = Vec::new();
-        if decision.kind != Kind::Marker {
+        if followed.is_none() || decision.kind != Kind::Marker {
             acts.extend(self.wake());
         }
-        if decision.at_ns < self.held_until_ns {
-            return acts;
+        match followed {
+            None => self.streams.forget_fetched(),
+            Some(_) if decision.at_ns < self.held_until_ns => {}
+            Some(followed) => {
+                acts.extend(self.steer_window(decision, around));
+                acts.extend(match decision.target.mapping {
+                    Some(_) => self.steer_faults(decision, around),
+                    None => self.over_read(decision, around),
+                });
+                acts.extend(self.steer_fetches(decision, &followed, around));
+                acts.extend(self.give_up(false));
+            }
         }
-        match self.class {
-            Class::Sequential | Class::Interleaved | Class::Unknown => acts.extend(self.steer_window(decision, around)),
-            Class::OnceOnly => acts.extend(self.share(&around.room, around.limits)),
-            _ => {}
-        }
-        match decision.target.mapping {
-            Some(_) => acts.extend(self.steer_faults(decision, around)),
-            None => acts.extend(self.over_read(decision, around)),
-        }
-        let is_pattern = match followed.how {
-            // Which pages a mapping uses between two faults is not known.
-            How::Step => decision.target.mapping.is_none() || self.class == Class::Backward,
-            // On a disk that seeks, the kernel's windows grow too slowly for several readers.
-            How::Forward => self.class == Class::Interleaved && fetching::seeks(&around.machine.device),
-            How::New => false,
-        };
-        if is_pattern && !self.faults.are_random() {
-            acts.extend(self.fetch(followed.index, decision.kind != Kind::Marker, around));
-        }
-        acts.extend(self.give_up(false));
         acts
     }
 
@@ -261,7 +245,7 @@ impl OpenFile {
         self.class != Class::Advised
     }
 
-    /// Assigns the decision to a stream.
+    /// Assigns the decision to a stream, and finds the class.
     fn follow(&mut self, decision: &Decision) -> Followed {
         // The kernel notes the whole window as the request of a fault; a fault uses a page, and half of the window before it is read.
         let wanted = if decision.target.mapping.is_some() { 1 } else { decision.wanted.max(1) };
@@ -277,6 +261,7 @@ impl OpenFile {
         let advanced = if followed.how == How::New { end.saturating_sub(decision.page) } else { followed.advanced };
         self.mark.advanced_pages = self.mark.advanced_pages.saturating_add(advanced);
         self.has_jumped = followed.how == How::New && decision.kind != Kind::Marker;
+        self.classify(decision, &followed);
         followed
     }
 

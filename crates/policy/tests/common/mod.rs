@@ -24,7 +24,7 @@ impl Table {
 
     pub fn progress(&mut self, open: u64, progress: &Progress, machine: &Machine) -> Vec<Act> {
         let file = self.files.entry(open).or_insert_with(|| OpenFile::new(self.baseline));
-        self.steering.progress(file, progress, machine)
+        self.steering.progress(file, progress, machine).into_iter().collect()
     }
 
     pub fn class(&self, open: u64) -> Class {

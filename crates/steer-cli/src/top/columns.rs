@@ -50,7 +50,7 @@ const HITS: Column = column("hits", SortKey::Hits, 7, |file, _| optional(file, |
 const LOCKED: Column = column("locked", SortKey::Locked, 5, |file, _| number(file, |counted| counted.locked));
 const MISSES: Column = column("misses", SortKey::Misses, 3, |file, _| number(file, |counted| counted.misses));
 const WAIT: Column =
-    column("wait", SortKey::Wait, 1, |file, _| optional(file, |counted| Some(time(counted.wait.as_micros() as u64))));
+    column("wait", SortKey::Wait, 1, |file, _| optional(file, |counted| Some(time(counted.wait().as_micros() as u64))));
 const ISSUED: Column =
     column("issued", SortKey::Issued, 2, |file, _| bytes(file, |counted| Some(counted.issued_pages)));
 const USED: Column =
@@ -149,7 +149,7 @@ pub fn totals(totals: &Totals, interval: Option<Duration>) -> Vec<String> {
         time(interval.as_micros() as u64),
         grouped(counted.locked),
         grouped(counted.misses),
-        time(counted.wait.as_micros() as u64),
+        time(counted.wait().as_micros() as u64),
         size(pages(counted.issued_pages)),
         size(pages(counted.wasted_pages)),
         if totals.lost_events > 0 { format!("; {} events lost", grouped(totals.lost_events)) } else { String::new() },
@@ -198,7 +198,7 @@ mod tests {
         let counted = Counted {
             hits: Some(12_000),
             misses: 40,
-            wait: Duration::from_millis(300),
+            wait_ns: 300_000_000,
             issued_pages: 1280,
             used_pages: Some(40),
             ..Counted::default()
@@ -212,7 +212,7 @@ mod tests {
             cached_pages: 300,
             window: Some(Window { limit_pages: 32, async_pages: 8, ..Window::default() }),
             pattern: Pattern::RandomMapped,
-            counted: Some(counted.clone()),
+            counted: Some(counted),
             ..OpenFile::default()
         };
         let closed = OpenFile { pid: 72, closed_files: 3, ..OpenFile::default() };

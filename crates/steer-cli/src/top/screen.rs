@@ -241,7 +241,7 @@ mod tests {
     use std::time::Duration;
 
     fn file(pid: u32, misses: u64) -> OpenFile {
-        let counted = Counted { hits: Some(1), misses, wait: Duration::from_millis(misses), ..Counted::default() };
+        let counted = Counted { hits: Some(1), misses, wait_ns: misses * 1_000_000, ..Counted::default() };
         OpenFile {
             pid,
             open: u64::from(pid),

@@ -2,7 +2,7 @@
 
 use super::{Answer, Received, Request, Wanted, get, put};
 use crate::acting;
-use crate::world::NotDone;
+use crate::refusal::Refusal;
 use ahead_fetch::calls;
 use ahead_observe::StateQuery;
 use ahead_sys::other_process::OtherProcess;
@@ -26,7 +26,7 @@ pub(super) fn serve(socket: &OwnedFd, states: &StateQuery) {
         goes_on = match request {
             Request::Take(wanted) => priority::without_interruption(|| hold(socket, states, &wanted)),
             Request::WillNeed { pid, addresses } => {
-                answer(socket, &Answer::Requested(will_need(pid, &addresses).err().map(Into::into)))
+                answer(socket, &Answer::Requested(will_need(pid, &addresses).err()))
             }
             // After a hold that was given back already.
             Request::Advise | Request::GiveBack => true,
@@ -41,7 +41,7 @@ fn answer(socket: &OwnedFd, answer: &Answer) -> bool {
 
 /// Takes an open file and holds it until it is to be given back. `false`: this process has to end.
 fn hold(socket: &OwnedFd, states: &StateQuery, wanted: &Wanted) -> bool {
-    let not_taken = |why: NotDone, ends| answer(socket, &Answer::NotTaken { why: why.into(), ends }) && !ends;
+    let not_taken = |why: Refusal, ends| answer(socket, &Answer::NotTaken { why, ends }) && !ends;
     let process = match acting::process_of(&wanted.target) {
         Ok(process) => process,
         Err(why) => return not_taken(why, false),
@@ -76,11 +76,11 @@ fn hold(socket: &OwnedFd, states: &StateQuery, wanted: &Wanted) -> bool {
 }
 
 /// Has the pages at these addresses of a process read. Waits for a lock of that process.
-fn will_need(pid: u32, addresses: &[Range<u64>]) -> Result<(), NotDone> {
+fn will_need(pid: u32, addresses: &[Range<u64>]) -> Result<(), Refusal> {
     let failed = |error: Error| match error.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(Errno::SRCH) => NotDone::Gone,
-        Some(Errno::PERM | Errno::ACCESS) => NotDone::Forbidden(error.to_string()),
-        _ => NotDone::Failed(error.to_string()),
+        Some(Errno::SRCH) => Refusal::Gone,
+        Some(Errno::PERM | Errno::ACCESS) => Refusal::Forbidden(error.to_string()),
+        _ => Refusal::Failed(error.to_string()),
     };
     let process = OtherProcess::open(pid).map_err(failed)?;
     addresses.iter().try_for_each(|piece| calls::read_ahead_mapped_by(&process, piece)).map_err(failed)

@@ -28,14 +28,14 @@ fn wanted(states: &StateQuery, file: &File) -> Wanted {
 }
 
 /// A helper under load may start later than an act waits for it.
-fn until_answered(helpers: &mut Helpers, wanted: &Wanted) -> std::result::Result<(), NotDone> {
+fn until_answered(helpers: &mut Helpers, wanted: &Wanted) -> std::result::Result<(), Refusal> {
     let began = Instant::now();
     loop {
         let done = helpers.with_taken(wanted, |pages, advise| {
             assert!(pages > 0);
-            advise().map_err(|error| NotDone::Failed(error.to_string()))
+            advise().map_err(|error| Refusal::Failed(error.to_string()))
         });
-        if done != Err(NotDone::Busy(reason::QUEUE)) {
+        if done != Err(Refusal::Queue) {
             return done;
         }
         assert!(began.elapsed() < Duration::from_secs(60));
@@ -66,7 +66,7 @@ fn unexpected_file_is_not_closed_and_ends_its_hand() {
     let (mut reader, writer) = std::io::pipe().unwrap();
     let expected = wanted(&states, &file);
     let other = Wanted { number: writer.as_raw_fd() as u32, ..expected };
-    assert_eq!(until_answered(&mut helpers, &other), Err(NotDone::Gone));
+    assert_eq!(until_answered(&mut helpers, &other), Err(Refusal::Gone));
     assert!(helpers.idle.is_empty());
     // Here the helper is a thread, and its end closes nothing: so nothing was closed.
     drop(writer);
@@ -89,13 +89,13 @@ fn hands_that_hang_are_left_and_their_device_waits() {
         helpers.busy.push(Helper { socket: ours, does });
         others.push(theirs);
     }
-    assert_eq!(helpers.with_taken(&wanted, |_, _| panic!("acted")), Err(NotDone::Busy(reason::QUEUE)));
+    assert_eq!(helpers.with_taken(&wanted, |_, _| panic!("acted")), Err(Refusal::Queue));
     assert_eq!(helpers.busy.len(), MOST_OF_DEVICE);
     let elsewhere = Target { device: DeviceNumber::new(4095, 1), ..wanted.target };
     assert_eq!(until_answered(&mut helpers, &Wanted { target: elsewhere, ..wanted }), Ok(()));
     // They come back.
     others.iter().for_each(|helper| put(helper.as_fd(), &Answer::GivenBack { held_ns: 7, ends: false }).unwrap());
-    assert_eq!(until_answered(&mut helpers, &Wanted { number: 1 << 20, ..wanted }), Err(NotDone::Gone));
+    assert_eq!(until_answered(&mut helpers, &Wanted { number: 1 << 20, ..wanted }), Err(Refusal::Gone));
 }
 
 #[test]

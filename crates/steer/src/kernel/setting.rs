@@ -9,9 +9,8 @@
 //! or `ahead restore` writes OLD, but only while the value is X: a value of an administrator stays. After the change the note is settled: from
 //! then on an administrator may set X, too.
 
-use crate::counts::reason;
+use crate::refusal::Refusal;
 use crate::times::Times;
-use crate::world::NotDone;
 use ahead_process::undo::{Action, Guard, ProcessId};
 use ahead_sys::bdi::OpenSetting;
 use ahead_sys::{Error, machine};
@@ -73,11 +72,11 @@ impl DiskSetting {
         disk_pages: u64,
         exposed: &mut Times,
         act: impl FnOnce() -> ahead_sys::Result<()>,
-    ) -> Result<(), NotDone> {
+    ) -> Result<(), Refusal> {
         let Prepared { before_kb, kb } = prepared;
-        let failed = |error: Error| NotDone::Failed(error.to_string());
+        let failed = |error: Error| Refusal::Failed(error.to_string());
         if disk_pages * kb_per_page() != before_kb {
-            return Err(NotDone::Impossible(reason::NO_SETTING));
+            return Err(Refusal::NoSetting);
         }
         if kb == before_kb {
             return act().map_err(failed);
@@ -183,7 +182,7 @@ mod tests {
         let mut disk = Disk::new("128");
         let prepared = disk.prepare(1);
         let failed = || Err(Error::io("advise", std::io::Error::other("x")));
-        assert!(matches!(disk.setting.during(prepared, 32, &mut Times::default(), failed), Err(NotDone::Failed(_))));
+        assert!(matches!(disk.setting.during(prepared, 32, &mut Times::default(), failed), Err(Refusal::Failed(_))));
         assert_eq!(disk.value(), "128");
     }
 
@@ -225,7 +224,7 @@ mod tests {
         let (prepared, mut exposed) = (disk.prepare(32), Times::default());
         assert_eq!(disk.setting.during(prepared, 32, &mut exposed, || Ok(())), Ok(()));
         assert_eq!(exposed.count(), 0);
-        let refused = Err(NotDone::Impossible(reason::NO_SETTING));
+        let refused = Err(Refusal::NoSetting);
         assert_eq!(disk.setting.during(prepared, 64, &mut exposed, || panic!("acted")), refused);
         // In a dry run nothing is noted, and nothing can be changed.
         drop(disk.setting.guard.take());

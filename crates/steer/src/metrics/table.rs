@@ -1,10 +1,10 @@
 //! The metrics: name, type, unit, help and value in one place.
 
-use super::Snapshot;
-use crate::counts::reason;
+use crate::counts::Counts;
+use crate::refusal::Refusal;
 use crate::times::Times;
 use ahead_model::PAGE_BYTES;
-use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::MetricType as Kind;
 use std::fmt::Write;
 
 /// A metric.
@@ -20,15 +20,7 @@ pub struct MetricDescription {
     pub labels: &'static [&'static str],
     /// What it counts.
     pub help: &'static str,
-    value: for<'a> fn(&'a Snapshot) -> Value<'a>,
-}
-
-/// Type of a metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Counter,
-    Gauge,
-    Histogram,
+    value: ValueOf,
 }
 
 /// A value of a metric.
@@ -42,58 +34,42 @@ pub(super) enum Value<'a> {
     Unknown,
 }
 
-impl Kind {
-    pub(super) fn as_type(self) -> MetricType {
-        match self {
-            Kind::Counter => MetricType::Counter,
-            Kind::Gauge => MetricType::Gauge,
-            Kind::Histogram => MetricType::Histogram,
-        }
-    }
-}
-
 impl MetricDescription {
     /// Its type: `counter`, `gauge` or `histogram`.
-    pub fn kind(&self) -> &'static str {
-        match self.kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
-        }
+    pub fn kind(&self) -> &str {
+        self.kind.as_str()
     }
 
-    pub(super) fn value<'a>(&self, snapshot: &'a Snapshot) -> Value<'a> {
-        (self.value)(snapshot)
+    pub(super) fn value<'a>(&self, counts: &'a Counts) -> Value<'a> {
+        (self.value)(counts)
     }
 }
 
-/// A counter without labels.
-const fn counter(
+/// Computes the value of a metric.
+type ValueOf = for<'a> fn(&'a Counts) -> Value<'a>;
+
+/// A metric without labels.
+const fn metric(
+    kind: Kind,
     name: &'static str,
     unit: &'static str,
     help: &'static str,
-    value: for<'a> fn(&'a Snapshot) -> Value<'a>,
+    value: ValueOf,
 ) -> MetricDescription {
-    MetricDescription { name, kind: Kind::Counter, unit, labels: &[], help, value }
+    MetricDescription { name, kind, unit, labels: &[], help, value }
 }
 
-/// A gauge without labels.
-const fn gauge(
-    name: &'static str,
-    unit: &'static str,
-    help: &'static str,
-    value: for<'a> fn(&'a Snapshot) -> Value<'a>,
-) -> MetricDescription {
-    MetricDescription { name, kind: Kind::Gauge, unit, labels: &[], help, value }
+const fn counter(name: &'static str, unit: &'static str, help: &'static str, value: ValueOf) -> MetricDescription {
+    metric(Kind::Counter, name, unit, help, value)
+}
+
+const fn gauge(name: &'static str, unit: &'static str, help: &'static str, value: ValueOf) -> MetricDescription {
+    metric(Kind::Gauge, name, unit, help, value)
 }
 
 /// A histogram of times.
-const fn times(
-    name: &'static str,
-    help: &'static str,
-    value: for<'a> fn(&'a Snapshot) -> Value<'a>,
-) -> MetricDescription {
-    MetricDescription { name, kind: Kind::Histogram, unit: "seconds", labels: &[], help, value }
+const fn times(name: &'static str, help: &'static str, value: ValueOf) -> MetricDescription {
+    metric(Kind::Histogram, name, "seconds", help, value)
 }
 
 fn bytes(pages: u64) -> Value<'static> {
@@ -107,13 +83,13 @@ fn known(value: Option<Value<'static>>) -> Value<'static> {
 /// All metrics, in the order of the page.
 pub const METRICS: &[MetricDescription] = &[
     counter("ahead_steer_decisions_total", "decisions", "Read-ahead decisions of the kernel that were received", |s| {
-        Value::Count(s.counts.events)
+        Value::Count(s.events)
     }),
     counter("ahead_steer_lost_events_total", "events", "Decisions and counts that the observer had no room for", |s| {
-        Value::Count(s.counts.lost_events.max(s.machine.lost_events))
+        Value::Count(s.lost_events)
     }),
     counter("ahead_steer_files_total", "open files", "Open files of which a decision was seen", |s| {
-        Value::Count(s.counts.files)
+        Value::Count(s.files)
     }),
     MetricDescription {
         name: "ahead_steer_acts_total",
@@ -123,7 +99,7 @@ pub const METRICS: &[MetricDescription] = &[
         help: "Acts by kind and outcome, as in the log",
         value: |s| {
             let labels = |act: &'static str, outcome: &'static str| vec![("act", act), ("outcome", outcome)];
-            let all = s.counts.acts.iter();
+            let all = s.acts.iter();
             Value::Labelled(all.map(|((act, outcome), count)| (labels(act.name(), outcome.name()), *count)).collect())
         },
     },
@@ -134,7 +110,7 @@ pub const METRICS: &[MetricDescription] = &[
         labels: &["reason"],
         help: "Open files and processes that are left alone, and acts that were not done, by reason",
         value: |s| {
-            let all = s.counts.refusals.iter();
+            let all = s.refusals.iter();
             Value::Labelled(all.map(|(why, count)| (vec![("reason", *why)], *count)).collect())
         },
     },
@@ -142,10 +118,10 @@ pub const METRICS: &[MetricDescription] = &[
         "ahead_steer_undone_total",
         "acts",
         "Windows and fetches that were undone because they did not help",
-        |s| Value::Count(s.counts.undone),
+        |s| Value::Count(s.undone),
     ),
     counter("ahead_steer_fetched_bytes_total", "bytes", "Bytes that were requested ahead of readers", |s| {
-        bytes(s.counts.fetched_pages)
+        bytes(s.fetched_pages)
     }),
     counter(
         "ahead_steer_late_fetches_total",
@@ -193,37 +169,37 @@ pub const METRICS: &[MetricDescription] = &[
         "ahead_steer_hits_total",
         "accesses",
         "Accesses that found their pages cached; only with --sample-hits",
-        |s| known(s.machine.hits.map(Value::Count)),
+        |s| known(s.machine.counts.hits.map(Value::Count)),
     ),
     counter("ahead_steer_locked_total", "waits", "Waits for pages that were already being read", |s| {
-        Value::Count(s.machine.locked)
+        Value::Count(s.machine.counts.locked)
     }),
     counter("ahead_steer_misses_total", "accesses", "Accesses whose page was absent, faults included", |s| {
-        Value::Count(s.machine.misses)
+        Value::Count(s.machine.counts.misses)
     }),
     counter("ahead_steer_faults_total", "accesses", "Accesses to a mapping whose page was absent", |s| {
-        Value::Count(s.machine.faults)
+        Value::Count(s.machine.counts.faults)
     }),
     counter("ahead_steer_markers_total", "accesses", "Accesses to a marked page, which start the next window", |s| {
-        Value::Count(s.machine.markers)
+        Value::Count(s.machine.counts.markers)
     }),
     counter("ahead_steer_waits_total", "waits", "Waits for pages, those after misses included", |s| {
-        Value::Count(s.machine.waits)
+        Value::Count(s.machine.counts.waits)
     }),
     counter("ahead_steer_wait_seconds_total", "seconds", "Time lost in these waits", |s| {
-        Value::Seconds(s.machine.wait_ns as f64 / 1e9)
+        Value::Seconds(s.machine.counts.wait_ns as f64 / 1e9)
     }),
     counter("ahead_steer_issued_bytes_total", "bytes", "Bytes that read-ahead and misses have read", |s| {
-        bytes(s.machine.issued_pages)
+        bytes(s.machine.counts.issued_pages)
     }),
     counter(
         "ahead_steer_used_bytes_total",
         "bytes",
         "Issued bytes that an access touched; only with --sample-hits",
-        |s| known(s.machine.used_pages.map(bytes)),
+        |s| known(s.machine.counts.used_pages.map(bytes)),
     ),
     counter("ahead_steer_wasted_bytes_total", "bytes", "Issued bytes that were evicted unused", |s| {
-        bytes(s.machine.wasted_pages)
+        bytes(s.machine.counts.wasted_pages)
     }),
     gauge(
         "ahead_steer_unread_bytes",
@@ -232,7 +208,7 @@ pub const METRICS: &[MetricDescription] = &[
         |s| known(s.machine.unread_pages.map(|pages| Value::Gauge(pages as f64 * PAGE_BYTES as f64))),
     ),
     counter("ahead_steer_thrashed_pages_total", "pages", "Misses of pages that had been issued before", |s| {
-        Value::Count(s.machine.thrashed_pages)
+        Value::Count(s.machine.counts.thrashed_pages)
     }),
 ];
 
@@ -246,7 +222,8 @@ pub fn metrics_reference() -> String {
         let _ = writeln!(text, "| `{name}` | {kind} | {unit} | {} | {help} |", labels.join(", "));
     }
     text.push_str("\nReasons of `ahead_steer_refusals_total`:\n\n");
-    reason::ALL.iter().for_each(|why| text.push_str(&format!("- {why}\n")));
+    let labels = Refusal::COUNTED.map(|refusal| format!("- {}\n", refusal.label().unwrap_or_default()));
+    text.push_str(&labels.concat());
     text
 }
 
@@ -258,10 +235,10 @@ mod tests {
     fn names_follow_the_conventions() {
         for metric in METRICS {
             assert!(metric.name.starts_with("ahead_steer_"), "{}", metric.name);
-            assert_eq!(metric.name.ends_with("_total"), metric.kind == Kind::Counter, "{}", metric.name);
-            assert!(metric.kind != Kind::Histogram || metric.name.ends_with("_seconds"), "{}", metric.name);
+            assert_eq!(metric.name.ends_with("_total"), metric.kind() == "counter", "{}", metric.name);
+            assert!(metric.kind() != "histogram" || metric.name.ends_with("_seconds"), "{}", metric.name);
             assert!(!metric.help.ends_with('.') && !metric.help.contains(['|', '\n', '\\']), "{}", metric.name);
         }
-        assert_eq!(metrics_reference().lines().count(), METRICS.len() + reason::ALL.len() + 5);
+        assert_eq!(metrics_reference().lines().count(), METRICS.len() + Refusal::COUNTED.len() + 5);
     }
 }

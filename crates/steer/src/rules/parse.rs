@@ -1,7 +1,7 @@
 //! The text of rules: TOML, with the position of each mistake.
 
-use super::glob::Glob;
 use super::{Limits, Rule, Rules, RulesError};
+use ahead_files::lists::{NamePattern, Pattern};
 use ahead_model::quantity::parse_size_with_unit;
 use serde::Deserialize;
 use std::ops::Range;
@@ -9,6 +9,9 @@ use toml::Spanned;
 
 /// Largest number of rules of one kind: each is compared with each process and file.
 const MAX_RULES: usize = 256;
+
+/// Longest pattern, bytes: the time of a match grows with pattern times text, and a path has at most 4096 bytes.
+const LONGEST_PATTERN: usize = 1024;
 
 /// The largest window that a rule may allow: the kernel counts windows in pages with 32 bits; more than 1 GiB helps no disk. Unit: bytes.
 const MAX_WINDOW_BYTES: u64 = 1 << 30;
@@ -126,16 +129,28 @@ fn whole<T: TryFrom<i64>>(value: Option<Spanned<i64>>, name: &str, most: i64, us
     number.ok_or_else(|| Mistake(value.span(), format!("{name} must be a whole number from 1 to {most}")))
 }
 
+fn pattern<T>(
+    text: Option<Spanned<String>>,
+    parse: fn(&[u8]) -> Result<T, &'static str>,
+) -> Result<Option<T>, Mistake> {
+    let Some(text) = text else { return Ok(None) };
+    let parsed = match text.get_ref().len() {
+        1..=LONGEST_PATTERN => parse(text.get_ref().as_bytes()).map_err(ToOwned::to_owned),
+        _ => Err(format!("a pattern has from 1 to {LONGEST_PATTERN} bytes")),
+    };
+    parsed.map(Some).map_err(|why| Mistake(text.span(), why))
+}
+
 fn rule(text: &str, rule: Spanned<RuleText>) -> Result<Rule, Mistake> {
     let span = rule.span();
     let (line, _) = position(text, span.start);
     let RuleText { command, path, mount, cgroup } = rule.into_inner();
-    let glob = |pattern: Option<Spanned<String>>| {
-        let of =
-            |pattern: Spanned<String>| Glob::new(pattern.get_ref()).map_err(|message| Mistake(pattern.span(), message));
-        pattern.map(of).transpose()
-    };
-    let rule = Rule { line, command: glob(command)?, path: glob(path)?, mount: glob(mount)?, cgroup: glob(cgroup)? };
+    let (path, mount, cgroup) = (
+        pattern(path, Pattern::parse_anywhere)?,
+        pattern(mount, Pattern::parse_anywhere)?,
+        pattern(cgroup, Pattern::parse_anywhere)?,
+    );
+    let rule = Rule { line, command: pattern(command, NamePattern::parse)?, path, mount, cgroup };
     if rule.command.is_none() && rule.path.is_none() && rule.mount.is_none() && rule.cgroup.is_none() {
         return Err(Mistake(span, "a rule needs command, path, mount or cgroup".into()));
     }
@@ -160,7 +175,9 @@ mod tests {
             ("[limits]\nmax_files = 0\n", "line 2, column 13: max_files must be"),
             ("[[exclude]]\ncomand = 'x'\n", "line 2, column 1: unknown field `comand`"),
             ("[[include]]\n", "line 1, column 1: a rule needs"),
-            ("[[include]]\ncommand = '[a'\n", "line 2, column 11: [ without ]"),
+            ("[[include]]\ncommand = '[a'\n", "line 2, column 11: a bracket without its closing one"),
+            ("[[include]]\ncommand = ''\n", "line 2, column 11: a pattern has from 1 to 1024 bytes"),
+            ("[[include]]\npath = '/srv/x**'\n", "line 2, column 8: ** is a whole component"),
             ("[[include]\n", "line 1, column 11"),
             ("x = 1\n", "line 1, column 1: unknown field `x`"),
         ] {

@@ -1,6 +1,6 @@
 //! What is known of an open file that is tracked.
 
-use crate::counts::reason;
+use crate::refusal::Refusal;
 use ahead_policy::steering::{Decision, Kind, OpenFile, Target};
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ pub(super) struct File {
     /// `None`: not looked up yet; `Some(None)`: not known.
     pub path: Option<Option<PathBuf>>,
     /// It is excluded, or the system has refused an act: no further acts, with the reason.
-    pub left_alone: Option<&'static str>,
+    pub left_alone: Option<Refusal>,
     /// The observer keeps its usual decisions to itself.
     pub is_quiet: bool,
     /// The log says that it has no descriptor.
@@ -94,7 +94,7 @@ impl File {
             || is_first_read
             || is_reset
             || self.left_alone.is_some() && !self.is_steered() && is_other_process
-            || self.left_alone == Some(reason::ADVISED) && has_disks_window
+            || self.left_alone == Some(Refusal::Advised) && has_disks_window
     }
 
     /// Whether the window is another one than was set. A decision from before does not count.
@@ -103,15 +103,14 @@ impl File {
         self.window.is_some_and(is_other)
     }
 
-    /// Why read-ahead is not ours to change: an administrator has switched it off, or a recording that must see every access; or the program has
-    /// given advice since.
-    pub(super) fn own_choice(&mut self, decision: &Decision) -> Option<&'static str> {
-        if decision.disk_window_pages == 0 {
-            return Some(reason::OFF);
+    /// Errors: it is left alone, its read-ahead is off, or the program has given advice since.
+    pub(super) fn check(&self, decision: &Decision) -> Result<(), Refusal> {
+        match () {
+            () if self.left_alone.is_some() => Err(Refusal::LeftAlone),
+            () if decision.disk_window_pages == 0 => Err(Refusal::Off),
+            () if self.has_other_window(decision) => Err(Refusal::Advised),
+            () => Ok(()),
         }
-        let is_advised = self.has_other_window(decision);
-        self.window = self.window.filter(|_| !is_advised);
-        is_advised.then_some(reason::ADVISED)
     }
 
     pub(super) fn update(&mut self, decision: &Decision) {

@@ -1,8 +1,9 @@
 //! The processes whose decisions were seen: who they are, and whether they are left alone.
 
 use super::Steerer;
-use crate::counts::reason;
-use crate::log::LogEntry;
+use super::acts::NO_FILE;
+use crate::log::{LogEntry, Outcome};
+use crate::refusal::Refusal;
 use crate::rules::Verdict;
 use crate::world::{Process, World};
 use ahead_policy::steering::Decision;
@@ -31,6 +32,13 @@ struct Known {
     exclusions: Vec<String>,
     looked_up_ns: u64,
     seen_ns: u64,
+}
+
+impl Known {
+    /// Its name, if it may be steered.
+    fn admitted(&self) -> Result<Rc<[u8]>, Refusal> {
+        if self.is_left_alone { Err(Refusal::LeftAlone) } else { Ok(self.process.comm.clone()) }
+    }
 }
 
 /// Processes by their number; bounded.
@@ -85,61 +93,62 @@ fn is_renamed(decision: &Decision, process: &Process) -> bool {
 }
 
 impl Steerer {
-    /// The name of the process of a decision, if it may be steered.
-    pub(super) fn admitted_process(&mut self, world: &mut impl World, decision: &Decision) -> Option<Rc<[u8]>> {
-        let now_ns = decision.at_ns;
-        if let Some(known) = self.processes.known.get_mut(&decision.target.pid) {
+    /// The name of the process of a decision.
+    ///
+    /// Errors: it has ended, or may not be steered; the latter is counted and logged once.
+    pub(super) fn admitted_process(
+        &mut self,
+        world: &mut impl World,
+        decision: &Decision,
+    ) -> Result<Rc<[u8]>, Refusal> {
+        let (pid, now_ns) = (decision.target.pid, decision.at_ns);
+        if let Some(known) = self.processes.known.get_mut(&pid) {
             known.seen_ns = now_ns;
             if now_ns < known.looked_up_ns + VALID_NS && !is_renamed(decision, &known.process) {
-                return (!known.is_left_alone).then(|| known.process.comm.clone());
+                return known.admitted();
             }
         }
-        let Some(process) = world.process(decision.target.pid) else {
-            self.processes.known.remove(&decision.target.pid);
-            return None;
-        };
-        if let Some(known) = self.processes.known.get_mut(&decision.target.pid)
-            && known.process.start_ticks == process.start_ticks
-            && known.process.comm == process.comm
-        {
-            known.looked_up_ns = now_ns;
-            return (!known.is_left_alone).then(|| known.process.comm.clone());
-        }
-        self.meet(world, decision, process)
+        self.look_up_process(world, pid, now_ns)
     }
 
-    /// A process that was not known, or has another program now.
-    fn meet(&mut self, world: &mut impl World, decision: &Decision, process: Process) -> Option<Rc<[u8]>> {
-        let cgroups = if self.rules.needs_cgroups() { world.cgroups(decision.target.pid) } else { Vec::new() };
+    /// Looks a process up that was not known, whose number may be another one's, or that executes another program.
+    fn look_up_process(&mut self, world: &mut impl World, pid: u32, now_ns: u64) -> Result<Rc<[u8]>, Refusal> {
+        let Some(process) = world.process(pid) else {
+            self.processes.known.remove(&pid);
+            return Err(Refusal::LeftAlone);
+        };
+        let is_same =
+            |known: &&mut Known| known.process.start_ticks == process.start_ticks && known.process.comm == process.comm;
+        if let Some(known) = self.processes.known.get_mut(&pid).filter(is_same) {
+            known.looked_up_ns = now_ns;
+            return known.admitted();
+        }
+        let cgroups = if self.rules.needs_cgroups() { world.cgroups(pid) } else { Vec::new() };
         let verdict = self.rules.verdict_of_process(&process.comm, &cgroups);
         let needs_places = verdict.is_none();
         let refusal = match verdict {
-            _ if process.is_kernel_thread => Some((reason::KERNEL_THREAD, reason::KERNEL_THREAD.into())),
-            Some(Verdict::LeftAlone(why)) => Some((reason::RULES, why)),
+            _ if process.is_kernel_thread => Some(Refusal::KernelThread),
+            Some(Verdict::LeftAlone(why)) => Some(Refusal::Rules(why)),
             Some(Verdict::Steered) | None => None,
         };
-        let comm = process.comm.clone();
         if self.processes.known.len() >= self.processes.most {
             // Looked up again when they are seen again.
             self.processes.known.clear();
         }
-        let known = Known {
-            process,
-            cgroups,
-            is_left_alone: refusal.is_some(),
-            needs_places,
-            exclusions: Vec::new(),
-            looked_up_ns: decision.at_ns,
-            seen_ns: decision.at_ns,
-        };
-        self.processes.known.insert(decision.target.pid, known);
-        let Some((why, detail)) = refusal else { return Some(comm) };
-        self.counts.refusal(why);
-        // Programs that the rules exclude are many, and expected.
-        if why != reason::KERNEL_THREAD {
+        let comm = process.comm.clone();
+        let is_left_alone = refusal.is_some();
+        let (exclusions, looked_up_ns, seen_ns) = (Vec::new(), now_ns, now_ns);
+        let known = Known { process, cgroups, is_left_alone, needs_places, exclusions, looked_up_ns, seen_ns };
+        self.processes.known.insert(pid, known);
+        let Some(why) = refusal else { return Ok(comm) };
+        self.counts.refusal(&why);
+        // Threads of the kernel are many, and expected.
+        if why != Refusal::KernelThread {
             let comm = String::from_utf8_lossy(&comm).into_owned();
-            self.push(world, LogEntry { pid: decision.target.pid, comm, reason: detail, ..LogEntry::default() });
+            let entry = LogEntry { pid, comm, reason: why.to_string(), ..LogEntry::default() };
+            let entry = self.completed(world, NO_FILE, Outcome::Refused, entry);
+            self.entries.push(entry);
         }
-        None
+        Err(Refusal::LeftAlone)
     }
 }

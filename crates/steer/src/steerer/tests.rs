@@ -3,10 +3,10 @@
 mod admission;
 
 use super::Steerer;
-use crate::counts::reason;
 use crate::log::{LogEntry, LoggedAct, Outcome};
+use crate::refusal::Refusal;
 use crate::rules::Rules;
-use crate::world::{NotDone, Process, World};
+use crate::world::{Process, World};
 use ahead_model::DeviceNumber;
 use ahead_observe::OpenState;
 use ahead_policy::steering::{Act, Decision, Kind, Machine, Mapped, Readahead, Reason, Target};
@@ -33,9 +33,9 @@ struct Fake {
     now_ns: u64,
     calls: Vec<Call>,
     /// The results of the next windows; then success.
-    windows: VecDeque<Result<(), NotDone>>,
-    fetches: VecDeque<Result<(), NotDone>>,
-    failures: Vec<(u64, NotDone)>,
+    windows: VecDeque<Result<(), Refusal>>,
+    fetches: VecDeque<Result<(), Refusal>>,
+    failures: Vec<(u64, Refusal)>,
     process: Option<Process>,
     prev_pos: Option<i64>,
     window_pages: u64,
@@ -100,12 +100,12 @@ impl World for Fake {
 
     fn waited(&mut self, _: DeviceNumber, _: u64, _: u64, _: u64) {}
 
-    fn set_window(&mut self, target: &Target, expected: u64, pages: u64) -> Result<(), NotDone> {
+    fn set_window(&mut self, target: &Target, expected: u64, pages: u64) -> Result<(), Refusal> {
         self.calls.push(Call::Window { pid: target.pid, descriptor: target.descriptor, expected, pages });
         self.windows.pop_front().unwrap_or(Ok(()))
     }
 
-    fn fetch(&mut self, _: &Target, ranges: &[Range<u64>], _: u64) -> Result<(), NotDone> {
+    fn fetch(&mut self, _: &Target, ranges: &[Range<u64>], _: u64) -> Result<(), Refusal> {
         self.calls.push(Call::Fetch(ranges.to_vec()));
         self.fetches.pop_front().unwrap_or(Ok(()))
     }
@@ -114,7 +114,7 @@ impl World for Fake {
         self.calls.push(Call::StopFetching);
     }
 
-    fn failed_fetches(&mut self) -> Vec<(u64, NotDone)> {
+    fn failed_fetches(&mut self) -> Vec<(u64, Refusal)> {
         std::mem::take(&mut self.failures)
     }
 
@@ -246,7 +246,7 @@ fn random_faults_without_descriptor_are_reported_once() {
     let log = steerer.take_log();
     assert_eq!(
         (outcomes(&log), log[0].reason.as_str()),
-        (vec![(LoggedAct::None, Outcome::Refused)], reason::NO_DESCRIPTOR)
+        (vec![(LoggedAct::None, Outcome::Refused)], Refusal::NoDescriptor.label().unwrap())
     );
     assert!(fake.take_calls().is_empty());
 }
@@ -295,20 +295,20 @@ fn programs_own_advice_ends_all_acts() {
     act(&mut steerer, &mut fake, &event(4000), set(512));
     steerer.put_back(&mut fake, "the end");
     assert_eq!(fake.take_calls(), [window(32, 512), window(512, 32)]);
-    assert_eq!(steerer.counts().refusals[reason::ADVISED], 1);
+    assert_eq!(steerer.counts().refusals[Refusal::Advised.label().unwrap()], 1);
     let log = steerer.take_log();
     assert_eq!((log[2].act, log[2].outcome), (LoggedAct::None, Outcome::Refused));
 }
 
 #[test]
 fn every_failure_reaches_the_policy_once() {
-    for (why, counted) in [
-        (NotDone::Gone, reason::GONE),
-        (NotDone::Advised, reason::ADVISED),
-        (NotDone::Forbidden("x".into()), reason::FORBIDDEN),
-        (NotDone::Impossible(reason::NO_SETTING), reason::NO_SETTING),
-        (NotDone::Busy(reason::QUEUE), reason::QUEUE),
-        (NotDone::Failed("x".into()), reason::FAILED),
+    for why in [
+        Refusal::Gone,
+        Refusal::Advised,
+        Refusal::Forbidden("x".into()),
+        Refusal::NoSetting,
+        Refusal::Queue,
+        Refusal::Failed("x".into()),
     ] {
         let (mut steerer, mut fake) = steerer("");
         fake.windows.push_back(Err(why.clone()));
@@ -317,20 +317,20 @@ fn every_failure_reaches_the_policy_once() {
             !fake.calls.is_empty()
         });
         assert_eq!(fake.take_calls()[0], window(32, 1), "{why:?}");
-        assert_eq!(steerer.counts().refusals, [(counted, 1)].into(), "{why:?}");
+        assert_eq!(steerer.counts().refusals, [(why.label().unwrap(), 1)].into(), "{why:?}");
         let window = steerer.files.get(&OPEN).and_then(|file| file.steering.window());
-        assert_eq!((window, steerer.tracked()), (None, usize::from(why != NotDone::Gone)), "{why:?}");
+        assert_eq!((window, steerer.tracked()), (None, usize::from(why != Refusal::Gone)), "{why:?}");
         // Not asked for again at once, unless the open file is met again: it may be another one at this address.
         (0..200).for_each(|number| steerer.decide(&mut fake, &fault(number + acts.unwrap() as u64)));
         let asks = fake.take_calls().contains(&self::window(32, 1));
-        assert_eq!(asks, matches!(why, NotDone::Gone | NotDone::Advised), "{why:?}");
+        assert_eq!(asks, matches!(why, Refusal::Gone | Refusal::Advised), "{why:?}");
     }
 }
 
 #[test]
 fn process_that_may_not_be_touched_is_left_alone_once() {
     let (mut steerer, mut fake) = steerer("");
-    fake.windows.push_back(Err(NotDone::Forbidden("EPERM".into())));
+    fake.windows.push_back(Err(Refusal::Forbidden("EPERM".into())));
     act(&mut steerer, &mut fake, &event(900), set(128));
     steerer.decide(&mut fake, &of(|target| target.open += 1, event(901)));
     assert_eq!((steerer.tracked(), steerer.take_log().len()), (1, 1));
@@ -353,7 +353,7 @@ fn reused_address_is_another_open_file() {
     act(&mut steerer, &mut fake, &of(|target| target.pid += 1, Decision { at_ns: 5000, ..fault }), set(256));
     let next = Call::Window { pid: PID + 1, descriptor: Some(3), expected: 32, pages: 256 };
     assert_eq!(fake.take_calls(), [window(32, 128), next]);
-    fake.windows.push_back(Err(NotDone::Gone));
+    fake.windows.push_back(Err(Refusal::Gone));
     steerer.put_back(&mut fake, "the end");
     assert_eq!(fake.take_calls().len(), 1, "only the last open file has a changed window");
 }
@@ -367,7 +367,7 @@ fn window_of_a_file_that_is_left_alone_is_put_back_after_another_process_has_rea
         of(|target| target.pid = pid, Decision { before, ..event(at_ns) })
     };
     act(&mut steerer, &mut fake, &event(900), set(128));
-    fake.fetches.push_back(Err(NotDone::Impossible(reason::NOT_OPENED)));
+    fake.fetches.push_back(Err(Refusal::NotOpened));
     act(&mut steerer, &mut fake, &with_window(2000, PID), fetch(vec![0..8]));
     steerer.decide(&mut fake, &with_window(9_000_000_000, PID + 1));
     fake.take_calls();
@@ -382,7 +382,7 @@ fn window_of_a_mapping_whose_descriptor_was_closed_since_is_reported_at_the_end(
     let (mut steerer, mut fake) = steerer("");
     act(&mut steerer, &mut fake, &event(900), set(128));
     steerer.take_log();
-    fake.windows.push_back(Err(NotDone::Gone));
+    fake.windows.push_back(Err(Refusal::Gone));
     fake.window_pages = 128;
     steerer.put_back(&mut fake, "the end");
     let log = steerer.take_log();
@@ -405,7 +405,7 @@ fn mapping_of_one_process_is_not_used_for_another() {
 fn disk_without_read_ahead_is_left_alone() {
     let (mut steerer, mut fake) = steerer("");
     act(&mut steerer, &mut fake, &Decision { disk_window_pages: 0, ..event(900) }, set(128));
-    assert_eq!(steerer.counts().refusals, [(reason::OFF, 1)].into());
+    assert_eq!(steerer.counts().refusals, [(Refusal::Off.label().unwrap(), 1)].into());
     assert_eq!(fake.take_calls(), [Call::Quiet(true)]);
 }
 
@@ -414,7 +414,7 @@ fn closed_descriptor_is_looked_for_in_other_processes_at_the_end() {
     let (mut steerer, mut fake) = steerer("");
     act(&mut steerer, &mut fake, &event(900), set(128));
     fake.take_calls();
-    fake.windows.push_back(Err(NotDone::Gone));
+    fake.windows.push_back(Err(Refusal::Gone));
     fake.holders.insert(OPEN, (71, 9));
     steerer.put_back(&mut fake, "the end");
     let elsewhere = Call::Window { pid: 71, descriptor: Some(9), expected: 128, pages: 32 };
@@ -458,14 +458,17 @@ fn fetches_are_polled_logged_once_per_second_and_stopped() {
 #[test]
 fn full_queue_and_failed_worker_are_counted() {
     let (mut steerer, mut fake) = steerer("");
-    fake.fetches.push_back(Err(NotDone::Busy(reason::QUEUE)));
+    fake.fetches.push_back(Err(Refusal::Queue));
     act(&mut steerer, &mut fake, &event(900), fetch(vec![10..20]));
     act(&mut steerer, &mut fake, &event(901), fetch(vec![10..20]));
-    fake.failures.push((OPEN, NotDone::Impossible(reason::NOT_OPENED)));
+    fake.failures.push((OPEN, Refusal::NotOpened));
     fake.take_calls();
     steerer.poll_readers(&mut fake);
     assert_eq!(fake.take_calls(), [Call::StopFetching, Call::Quiet(true)]);
-    assert_eq!(steerer.counts().refusals, [(reason::QUEUE, 1), (reason::NOT_OPENED, 1)].into());
+    assert_eq!(
+        steerer.counts().refusals,
+        [(Refusal::Queue.label().unwrap(), 1), (Refusal::NotOpened.label().unwrap(), 1)].into()
+    );
 }
 
 #[test]
@@ -479,7 +482,7 @@ fn rules_may_forbid_fetching_and_limit_acts() {
     act(&mut steerer, &mut fake, &event(900), set(64));
     act(&mut steerer, &mut fake, &event(901), set(128));
     assert_eq!(fake.take_calls(), [window(32, 64)]);
-    assert_eq!(steerer.counts().refusals, [(reason::ACT_LIMIT, 1)].into());
+    assert_eq!(steerer.counts().refusals, [(Refusal::ActLimit.label().unwrap(), 1)].into());
 }
 
 #[test]
@@ -506,7 +509,7 @@ fn effect_is_logged_after_a_second_and_with_a_restore() {
     let log = steerer.take_log();
     let effect = log[0].effect.unwrap();
     assert_eq!(log[0].act, LoggedAct::Effect);
-    assert!(effect.after_wait_share < effect.before_wait_share, "{effect:?}");
+    assert!(effect.after.wait_share() < effect.before.wait_share(), "{effect:?}");
     steerer.perform(&mut fake, restore(), None);
     let log = steerer.take_log();
     assert_eq!((log[0].act, log[0].before_pages, log[0].pages), (LoggedAct::Restore, Some(128), Some(32)));

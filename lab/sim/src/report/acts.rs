@@ -35,15 +35,13 @@ pub fn steering_acts(scenario: &Scenario) -> Vec<TimedAct> {
 
 /// The act in one word, its open file, its pages (0: none), and its reason.
 fn parts(act: &Act) -> (&'static str, u64, u64, String) {
-    match act {
-        Act::SetWindow { open, pages, reason } => ("set window", *open, *pages, reason.to_string()),
-        Act::Fetch { open, ranges, reason, .. } => {
-            let pages = ranges.iter().map(|range| range.end - range.start).sum();
-            ("fetch", *open, pages, reason.to_string())
-        }
-        Act::Restore { open, reason } => ("restore", *open, 0, reason.to_string()),
-        Act::Quiet { open, .. } => ("quiet", *open, 0, String::new()),
-    }
+    let name = match act {
+        Act::SetWindow { .. } => "set window",
+        Act::Fetch { .. } => "fetch",
+        Act::Restore { .. } => "restore",
+        Act::Quiet { .. } => "quiet",
+    };
+    (name, act.open(), act.pages().unwrap_or(0), act.reason().map(ToString::to_string).unwrap_or_default())
 }
 
 /// The acts as JSON; docs/reference/json.md describes the keys.

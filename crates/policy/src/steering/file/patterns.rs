@@ -3,9 +3,10 @@
 use super::{Around, OpenFile};
 use crate::pattern::Class;
 use crate::steering::act::Act;
-use crate::steering::decision::Progress;
+use crate::steering::decision::{Decision, Kind, Progress};
 use crate::steering::fetching;
 use crate::steering::reason::Reason;
+use crate::steering::streams::{Followed, How};
 use std::ops::Range;
 
 /// After useless fetches there are none for this time: 30 s.
@@ -54,8 +55,21 @@ pub(super) struct Fetches {
 }
 
 impl OpenFile {
+    /// Fetches for a decision in a pattern that the kernel does not know.
+    pub(super) fn steer_fetches(&mut self, decision: &Decision, followed: &Followed, around: &Around) -> Option<Act> {
+        let is_pattern = match followed.how {
+            // Which pages a mapping uses between two faults is not known.
+            How::Step => decision.target.mapping.is_none() || self.class == Class::Backward,
+            // On a disk that seeks, the kernel's windows grow too slowly for several readers.
+            How::Forward => self.class == Class::Interleaved && fetching::seeks(&around.machine.device),
+            How::New => false,
+        };
+        let is_fetched = is_pattern && !self.faults.are_random();
+        is_fetched.then(|| self.fetch(followed.index, decision.kind != Kind::Marker, around)).flatten()
+    }
+
     /// Fetches the next pages of a stream, if enough of its distance is used up. `missed`: its last page was not cached.
-    pub(super) fn fetch(&mut self, index: usize, missed: bool, around: &Around) -> Option<Act> {
+    fn fetch(&mut self, index: usize, missed: bool, around: &Around) -> Option<Act> {
         let (machine, now_ns) = (around.machine, self.mark.at_ns);
         if !machine.can_fetch {
             return None;
@@ -131,9 +145,9 @@ impl OpenFile {
     }
 
     /// The position of the reader was polled.
-    pub(in crate::steering) fn progress(&mut self, progress: &Progress, around: &Around) -> Vec<Act> {
+    pub(in crate::steering) fn progress(&mut self, progress: &Progress, around: &Around) -> Option<Act> {
         if self.class == Class::Advised || self.streams.ahead() == 0 {
-            return Vec::new();
+            return None;
         }
         self.mark.at_ns = self.mark.at_ns.max(progress.at_ns);
         if let Some((waits, wait_ns)) = progress.waits {
@@ -145,17 +159,17 @@ impl OpenFile {
             let factor = if unchanged_ns < self.arrival_ns(around) { 1 } else { 2 };
             self.plan_poll(self.polls.lost, self.polls.after_ns.saturating_mul(factor));
             let has_stopped = self.mark.at_ns.saturating_sub(self.polls.since_ns) > STOPPED_NS;
-            return if has_stopped { self.give_up(true).into_iter().collect() } else { Vec::new() };
+            return if has_stopped { self.give_up(true) } else { None };
         }
         self.polls.since_ns = self.mark.at_ns;
         let Some((index, advanced)) = self.streams.progress(progress.page) else {
             self.plan_poll(self.polls.lost.saturating_add(1), self.polls.after_ns);
-            return self.give_up(self.polls.lost >= LOST_POLLS).into_iter().collect();
+            return self.give_up(self.polls.lost >= LOST_POLLS);
         };
         self.mark.advanced_pages = self.mark.advanced_pages.saturating_add(advanced);
         let act = self.fetch(index, false, around);
         self.plan_next_poll(index, advanced, elapsed_ns, around);
-        act.into_iter().collect()
+        act
     }
 
     /// Within this time the disk reads all pages that were fetched. A reader that waits for them uses them at the speed of memory as soon as

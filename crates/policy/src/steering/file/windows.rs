@@ -36,42 +36,37 @@ impl OpenFile {
         Some(Act::SetWindow { open: self.open, pages, reason })
     }
 
-    /// Adapts the window of sequential streams.
-    pub(super) fn steer_window(&mut self, decision: &Decision, around: &Around) -> Vec<Act> {
-        if !self.has_descriptor {
-            return Vec::new();
+    /// Adapts the window of sequential streams. A file that is read once only keeps to its part.
+    pub(super) fn steer_window(&mut self, decision: &Decision, around: &Around) -> Option<Act> {
+        match self.class {
+            Class::Sequential | Class::Interleaved | Class::Unknown if self.has_descriptor => {
+                let (from, pages) = (self.setting.pages, self.evicted(decision));
+                if pages > 0 {
+                    let to = self.judge.shrink(from, decision.at_ns, around.limits);
+                    (self.wasted_before, self.thrashed_pages) = (decision.wasted_pages, 0);
+                    return to.and_then(|to| self.set_window(to, Reason::Evicted { pages, from, to }));
+                }
+                self.share(&around.room, around.limits).or_else(|| self.judge_window(decision, around))
+            }
+            Class::OnceOnly => self.share(&around.room, around.limits),
+            _ => None,
         }
-        let from = self.setting.pages;
-        let evicted = self.evicted(decision);
-        if evicted > 0 {
-            let to = self.judge.shrink(from, decision.at_ns, around.limits);
-            (self.wasted_before, self.thrashed_pages) = (decision.wasted_pages, 0);
-            let set = to.and_then(|to| self.set_window(to, Reason::Evicted { pages: evicted, from, to }));
-            return set.into_iter().collect();
-        }
-        if let Some(act) = self.share(&around.room, around.limits) {
-            return vec![act];
-        }
+    }
+
+    /// Judges the waits of the readers, and sets the window that follows.
+    fn judge_window(&mut self, decision: &Decision, around: &Around) -> Option<Act> {
         if self.class == Class::Unknown {
-            return Vec::new();
+            return None;
         }
-        let streams = self.streams.forward_streams().max(1) as u64;
+        let (from, streams) = (self.setting.pages, self.streams.forward_streams().max(1) as u64);
         let most = (around.room.own() / streams).min(self.file_pages).max(from);
-        let verdict = self.judge.judge(
-            (&self.mark, &self.judged()),
-            decision.before.size,
-            from,
-            most,
-            around.limits,
-            around.machine,
-        );
-        let act = match verdict {
+        let (marks, size) = ((&self.mark, &self.judged()), decision.before.size);
+        match self.judge.judge(marks, size, from, most, around.limits, around.machine) {
             Verdict::Open => None,
             Verdict::Content => self.calm(decision.at_ns),
             Verdict::Grow { rate, to } => self.set_window(to, Reason::Waited { rate, from, to }),
             Verdict::Back { before, after, to } => self.set_window(to, Reason::NoGain { before, after, from, to }),
-        };
-        act.into_iter().collect()
+        }
     }
 
     /// Pages of this reader that were evicted before their use, if they are many.

@@ -14,7 +14,10 @@ fn kernel_threads_and_excluded_commands_are_not_tracked() {
     fake.process.as_mut().unwrap().comm = b"loop0".as_slice().into();
     fake.process.as_mut().unwrap().is_kernel_thread = true;
     steerer.decide(&mut fake, &event(2_000_000_000));
-    assert_eq!(steerer.counts().refusals, [(reason::RULES, 1), (reason::KERNEL_THREAD, 1)].into());
+    assert_eq!(
+        steerer.counts().refusals,
+        [(Refusal::Rules(String::new()).label().unwrap(), 1), (Refusal::KernelThread.label().unwrap(), 1)].into()
+    );
     fake.process = None;
     steerer.decide(&mut fake, &event(9_000_000_000));
     assert_eq!(steerer.tracked(), 0);
@@ -41,8 +44,11 @@ fn excluded_paths_are_logged_once_for_a_process() {
     steerer.decide(&mut fake, &event(900));
     steerer.decide(&mut fake, &of(|target| target.open += 1, event(901)));
     steerer.decide(&mut fake, &event(902));
-    assert_eq!((steerer.take_log().len(), steerer.counts().refusals[reason::RULES]), (1, 2));
-    assert!(steerer.files.values().all(|file| file.left_alone == Some(reason::RULES)));
+    assert_eq!(
+        (steerer.take_log().len(), steerer.counts().refusals[Refusal::Rules(String::new()).label().unwrap()]),
+        (1, 2)
+    );
+    assert!(steerer.files.values().all(|file| matches!(file.left_alone, Some(Refusal::Rules(_)))));
 }
 
 /// Regression: a cold library of the program was the only excluded file in the log, and the rule that excludes its data was not named.
