@@ -79,13 +79,15 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Debug, Default)]
 pub struct Replay {
     profile: Arc<Profile>,
+    root: Root,
+    descriptions: Descriptions,
     options: Options,
 }
 
 impl Replay {
     /// Prefetches all of a profile. The program may start when the plan permits it.
     pub fn new(profile: Profile) -> Replay {
-        Replay { profile: Arc::new(profile), options: Options::default() }
+        Replay { profile: Arc::new(profile), ..Replay::default() }
     }
 
     /// Prefetches byte ranges of files, with their current sizes and modification times. Ranges are cut at the end of the file. There is
@@ -95,12 +97,22 @@ impl Replay {
     /// A path does not lead to a regular file, or is not below a mount of this machine.
     pub fn of_ranges(ranges: impl IntoIterator<Item = (PathBuf, Range<u64>)>) -> Result<Replay> {
         let options = Options { head_start: HeadStart::None, ..Options::default() };
-        Ok(Replay { profile: Arc::new(ranges::to_profile(ranges)?), options })
+        Ok(Replay::new(ranges::to_profile(ranges)?).options(options))
     }
 
     /// Replaces all options.
     pub fn options(self, options: Options) -> Replay {
         Replay { options, ..self }
+    }
+
+    /// The directory below which the paths of the profile are.
+    pub fn root(self, root: Root) -> Replay {
+        Replay { root, ..self }
+    }
+
+    /// Descriptions of devices. The description of any other device is derived from the recording.
+    pub fn descriptions(self, descriptions: Descriptions) -> Replay {
+        Replay { descriptions, ..self }
     }
 
     /// Whether [`Running::finish`] waits until all data has arrived, and not only until all of it is submitted.
@@ -119,7 +131,7 @@ impl Replay {
     /// # Errors
     /// No thread could be started. The caller then goes on without a prefetch.
     pub fn start(self) -> Result<Running> {
-        engine::start(self.profile, self.options).map_err(|error| Error::io("start a thread", error))
+        engine::start(self).map_err(|error| Error::io("start a thread", error))
     }
 }
 
@@ -141,16 +153,12 @@ ahead_model::options! {
         pub since: Option<Instant>,
         /// Priority over other programs' reads.
         pub priority: Priority,
-        /// Descriptions of devices. The description of any other device is derived from the recording.
-        pub descriptions: Descriptions,
         /// When the program may start, on a disk that seeks.
         pub head_start: HeadStart,
         /// Whether [`Running::finish`] returns only when all pages have arrived.
         pub wait: bool,
         /// Whether to keep [`Account::ranges`].
         pub keep_ranges: bool,
-        /// The directory below which the paths of the profile are.
-        pub root: Root,
         /// Maximum number of threads: those of the prefetch and the caller's; `None`: what the devices and the system permit. With 2, the
         /// fewest, one thread reads and the caller's, in [`Running::finish`], checks time and memory. A device that does not answer then
         /// stops the prefetch of all devices.

@@ -64,7 +64,7 @@ impl Import {
         let list = self.parse(&bytes, &root).with_context(|| name.clone())?;
         let progress = Progress::spinner();
         progress.say(format!("looking up {}", count(list.files().len() as u64, "file", "files")));
-        let mut resolved = resolve(list, &Options::default().root(root.clone()), || false)?;
+        let mut resolved = resolve(list, &root, &Options::default(), || false)?;
         drop(progress);
         resolved.left_out_lines().iter().for_each(|line| messages::print(line));
         if resolved.holes_bytes > 0 {

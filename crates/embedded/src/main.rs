@@ -48,14 +48,15 @@ fn replay(arguments: Arguments, began: Instant) -> ExitCode {
         return failed(UNAVAILABLE, &format!("{DESCRIPTORS} is missing: mount /proc first (mount -t proc proc /proc)"));
     }
     // Before the profile is read from a slow disk: an initramfs may hand the root over meanwhile.
-    let options = match options(&arguments, began) {
-        Ok(options) => options,
+    let root = match root(&arguments) {
+        Ok(root) => root,
         Err(error) => return failed(1, &error.to_string()),
     };
+    let options = arguments.options(began);
     let replayed = input::load(&arguments.file, arguments.nul).and_then(|input| {
         let replayed = match input {
-            Input::Profile(profile) => replay_profile(*profile, options),
-            Input::List(list) => replay_list(list, options, began),
+            Input::Profile(profile) => replay_profile(*profile, root, options),
+            Input::List(list) => replay_list(list, root, options, began),
         };
         replayed.map_err(|error| error.to_string())
     });
@@ -65,16 +66,16 @@ fn replay(arguments: Arguments, began: Instant) -> ExitCode {
     }
 }
 
-fn replay_profile(profile: Profile, options: Options) -> ahead::Result<Account> {
-    let prefetcher = Replay::new(profile).options(options);
+fn replay_profile(profile: Profile, root: Root, options: Options) -> ahead::Result<Account> {
+    let prefetcher = Replay::new(profile).root(root).options(options);
     prefetcher.reserve_descriptors();
     Ok(prefetcher.start()?.finish())
 }
 
 /// Looks up the files of a list in one thread, and prefetches them in one thread afterwards.
-fn replay_list(list: List, options: Options, began: Instant) -> ahead::Result<Account> {
+fn replay_list(list: List, root: Root, options: Options, began: Instant) -> ahead::Result<Account> {
     reserve_descriptors(list.files().len());
-    let mut resolved = resolve(list, &options, || false)?;
+    let mut resolved = resolve(list, &root, &options, || false)?;
     let profile = std::mem::take(&mut resolved.profile);
     let mut account = match profile.files.is_empty() {
         // Nothing is left to read; the thread of the lookups may wait for a device, and another one would be the third.
@@ -83,17 +84,17 @@ fn replay_list(list: List, options: Options, began: Instant) -> ahead::Result<Ac
             account.submitted_us = began.elapsed().as_micros() as u64;
             account
         }
-        false => Replay::new(profile).options(options).start()?.finish(),
+        false => Replay::new(profile).root(root).options(options).start()?.finish(),
     };
     account.add_left_out(resolved.left_out, resolved.holes_bytes);
     Ok(account)
 }
 
 /// With a root directory, /proc, /sys and /dev may be moved into it meanwhile, and this process stays outside.
-fn options(arguments: &Arguments, began: Instant) -> ahead_sys::Result<Options> {
-    let Some(root) = &arguments.root else { return Ok(arguments.options(began)) };
+fn root(arguments: &Arguments) -> ahead_sys::Result<Root> {
+    let Some(root) = &arguments.root else { return Ok(Root::default()) };
     descriptors::keep_directories()?;
-    Ok(arguments.options(began).root(Root::at(root)?))
+    Root::at(root)
 }
 
 /// Standard error may be closed: then the message has no reader.

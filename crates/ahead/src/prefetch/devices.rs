@@ -1,6 +1,6 @@
 //! The devices of a profile, with the pieces and lookups on each.
 
-use crate::prefetch::Options;
+use crate::device_store::Descriptions;
 use crate::prefetch::account::{DescriptionSource, Order, UsedDevice};
 use ahead_model::mounts::{Mount, covering};
 use ahead_model::{DeviceDescription, DeviceNumber, sorting};
@@ -8,6 +8,7 @@ use ahead_plan::current_devices::current_device_numbers;
 use ahead_plan::{Piece, Source, from_recording};
 use ahead_profile::{Lookup, Profile};
 use ahead_sys::locks::IgnorePoison;
+use ahead_sys::root::Root;
 use ahead_sys::{block, mounts};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -93,9 +94,16 @@ pub struct Devices {
 
 impl Devices {
     /// The devices of a profile and its pieces. Opens no file.
-    pub fn new(profile: &Profile, pieces: Vec<Piece>, options: &Options, mut budget_bytes: u64) -> Devices {
+    pub fn new(
+        profile: &Profile,
+        pieces: Vec<Piece>,
+        root: &Root,
+        descriptions: &Descriptions,
+        low_memory: bool,
+        mut budget_bytes: u64,
+    ) -> Devices {
         let mounts = mounts::own().unwrap_or_default();
-        let lookups = needed_lookups(profile, &mounts, |path| options.root.outer(path));
+        let lookups = needed_lookups(profile, &mounts, |path| root.outer(path));
         let numbers = pieces.iter().map(|piece| number_of(profile, piece.source));
         let numbers = numbers.chain(lookups.iter().map(|index| profile.lookups[*index].device));
         let mut by_number: BTreeMap<u64, usize> = sorting::map_of(numbers.map(|number| (number, 0)));
@@ -113,7 +121,7 @@ impl Devices {
             files: Vec::new(),
             lookups: Vec::new(),
             budget_bytes: 0,
-            low_memory: options.low_memory,
+            low_memory,
         };
         let mut all: Vec<Device> = by_number.values().map(|_| empty()).collect();
         // Files without pieces may be on a device that is not in the list.
@@ -129,7 +137,7 @@ impl Devices {
             let device = &mut all[by_number[&number_of(profile, piece.source)]];
             device.pieces.get_mut().ignore_poison().push(piece);
         }
-        let today = current_device_numbers(profile, &options.root.outer(b""), &mounts);
+        let today = current_device_numbers(profile, &root.outer(b""), &mounts);
         let mut known = BTreeMap::new();
         for (number, index) in &by_number {
             let device = &mut all[*index];
@@ -142,7 +150,7 @@ impl Devices {
                 None => (DeviceDescription::FLASH, DescriptionSource::Assumed),
             };
             (device.description, device.source) = device.fallback;
-            if let Some(known) = options.descriptions.of(device.number) {
+            if let Some(known) = descriptions.of(device.number) {
                 let source = if known.is_given { DescriptionSource::Given } else { DescriptionSource::Saved };
                 (device.description, device.source) = (known.description, source);
                 device.file = Some(known.path.clone());

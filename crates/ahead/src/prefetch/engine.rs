@@ -6,9 +6,8 @@ mod tests;
 use crate::prefetch::account::Account;
 use crate::prefetch::gate::Gate;
 use crate::prefetch::shared::Shared;
-use crate::prefetch::{HeadStart, Options, stages};
+use crate::prefetch::{HeadStart, Replay, stages};
 use ahead_fetch::{LONGEST_STILL, LOOK_INTERVAL, NOT_ANSWERING, Stop};
-use ahead_profile::Profile;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,8 +28,8 @@ pub struct Running {
 /// all pages are prefetched.
 ///
 /// Errors: no thread could be started. The caller then goes on without a prefetch.
-pub fn start(profile: Arc<Profile>, options: Options) -> io::Result<Running> {
-    start_with(Arc::new(Shared::new(profile, options)))
+pub fn start(replay: Replay) -> io::Result<Running> {
+    start_with(Arc::new(Shared::new(replay)))
 }
 
 fn start_with(shared: Arc<Shared>) -> io::Result<Running> {

@@ -420,7 +420,7 @@ fn since_start_us(shared: &Shared) -> u64 {
 /// Starts the thread that watches the program. Without it, the clock moves the window.
 pub fn start_watching(follower: &Arc<Follower>, shared: &Arc<Shared>) {
     let Some(program) = &shared.options.program else { return };
-    let started = progress::sources(program, &shared.profile, follower.flow(), &shared.options.root.outer(b""));
+    let started = progress::sources(program, &shared.profile, follower.flow(), &shared.root.outer(b""));
     let (own, shared) = (follower.clone(), shared.clone());
     let thread = std::thread::Builder::new().name("ahead-progress".into());
     if let Err(error) = thread.spawn(move || own.watch(&shared, started)) {
@@ -466,7 +466,7 @@ mod tests {
         };
         let profile = Profile { files: (0..4).map(file).collect(), ..Profile::default() };
         let options = Options { window, program: Some(progress::Program::default()), ..Options::default() };
-        Shared::new(Arc::new(profile), options)
+        Shared::new(crate::Replay::new(profile).options(options))
     }
 
     fn follower(shared: &Shared) -> Option<Follower> {

@@ -47,7 +47,7 @@ ahead_model::options! {
     pub struct Request {
         /// The profile.
         pub profile: ProfileFile,
-        /// The options of the prefetch. The process opens the root directory itself: [`Request::root`].
+        /// The options of the prefetch.
         pub options: Options,
         /// The directory below which the paths of the profile or list are; `None`: the root directory.
         pub root: Option<PathBuf>,
@@ -222,9 +222,8 @@ fn prefetch(request: &Request, results: &mut ResultPipe, cancelled: CancelToken,
     }
     // A failed write means that the caller has ended, which cancels the work.
     let _ = results.write_all(&[LOADED]);
-    let options = Options { descriptions, root, ..request.options.clone() };
     let used_bytes = loaded.data_bytes();
-    let prefetcher = Replay::new(loaded).options(options);
+    let prefetcher = Replay::new(loaded).root(root).descriptions(descriptions).options(request.options.clone());
     prefetcher.reserve_descriptors();
     let running = prefetcher.start()?;
     let stopping = Stopping::when(cancelled, request.options.program.clone());
@@ -282,12 +281,14 @@ fn prefetch_list(
     reserve_descriptors(list.files().len());
     let _ = results.write_all(&[LOADED]);
     let stopping = Stopping::when(cancelled, request.options.program.clone());
-    let options = Options { root: root.clone(), ..request.options.clone() };
-    let mut resolved = resolve(list, &options, || stopping.has_begun())?;
+    let mut resolved = resolve(list, root, &request.options, || stopping.has_begun())?;
     resolved.left_out_lines().iter().for_each(|line| notify(line));
     let descriptions = find_descriptions(request, &resolved.profile, root, notify)?;
-    let running =
-        Replay::new(std::mem::take(&mut resolved.profile)).options(Options { descriptions, ..options }).start()?;
+    let running = Replay::new(std::mem::take(&mut resolved.profile))
+        .root(root.clone())
+        .descriptions(descriptions)
+        .options(request.options.clone())
+        .start()?;
     stopping.applies_to(running.stopper());
     finish(request, running, &stopping, results, resolved, notify).map(drop)
 }

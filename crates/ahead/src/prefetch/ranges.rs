@@ -91,13 +91,13 @@ fn shown(path: &[u8]) -> String {
     path.utf8_chunks().map(|chunk| format!("{}{}", chunk.valid(), chunk.invalid().escape_ascii())).collect()
 }
 
-/// Makes a profile of a list: with the root directory, priority, time limit and threads of these options. A file system that does not
+/// Makes a profile of a list, whose paths are below `root`: with the priority, time limit and threads of these options. A file system that does not
 /// answer within [`NOT_ANSWERING`] costs its files only, unless the options permit no thread for the others. `cancelled`: is asked all the
 /// time; the files that are left then have this reason.
 ///
 /// # Errors
 /// The mount table cannot be read.
-pub fn resolve(list: List, options: &Options, mut cancelled: impl FnMut() -> bool) -> Result<Resolved> {
+pub fn resolve(list: List, root: &Root, options: &Options, mut cancelled: impl FnMut() -> bool) -> Result<Resolved> {
     let count = list.files().len();
     let since = options.since.unwrap_or_else(Instant::now);
     let ends = options.deadline.and_then(|deadline| since.checked_add(deadline));
@@ -123,7 +123,7 @@ pub fn resolve(list: List, options: &Options, mut cancelled: impl FnMut() -> boo
     let pool = Arc::new(WorkerPool::new([None], Instant::now(), THREADS, threads, brake.clone()));
     pool.look_at_limits();
     let (table, answers) = (mounts::own()?, Mutex::new(vec![None; count]));
-    let (root, next) = (options.root.clone(), AtomicUsize::new(0));
+    let (root, next) = (root.clone(), AtomicUsize::new(0));
     let lookup = Arc::new(Lookup { list, root, table, next, answers });
     let (own, of_pool, helpers) = (lookup.clone(), pool.clone(), pool.most_workers().min(count).saturating_sub(1));
     let work = move |device| {
@@ -437,9 +437,9 @@ mod tests {
         sparse(&base.join("core"), 1 << 16, [4096]);
         sparse(&base.join("image"), 4096, (0..4096).step_by(4));
         sparse(&base.join("empty"), 512, []);
-        let options = Options { root: Root::at(&base).unwrap(), ..Options::default() };
+        let (root, options) = (Root::at(&base).unwrap(), Options::default());
         let text = format!("/core\n/image\n/empty\nimage:0-{}\n/core:0-{page}", 64 * page);
-        let Resolved { profile, holes_bytes, .. } = resolve(list(&text), &options, || false).unwrap();
+        let Resolved { profile, holes_bytes, .. } = resolve(list(&text), &root, &options, || false).unwrap();
         let bytes: Vec<u64> = profile.files.iter().map(File::used_bytes).collect();
         assert_eq!(bytes, [page, 1024 * page, 0]);
         assert_eq!(used(&profile.files[0]), [(4096 * page, page)]);
@@ -472,8 +472,8 @@ mod tests {
         fs::create_dir(base.join("directory")).unwrap();
         symlink("a", base.join("link")).unwrap();
         let text = format!("/c\n/none:0-4096\n/none2\n/a:0-{page}\n/directory\n/b\nlink:0-{}\n/../x", 2 * page);
-        let options = Options { root: Root::at(&base).unwrap(), ..Options::default() };
-        let Resolved { profile, left_out, .. } = resolve(list(&text), &options, || false).unwrap();
+        let (root, options) = (Root::at(&base).unwrap(), Options::default());
+        let Resolved { profile, left_out, .. } = resolve(list(&text), &root, &options, || false).unwrap();
         let paths: Vec<&[u8]> = profile.files.iter().map(|file| &file.path[..]).collect();
         assert_eq!(paths, [&b"/c"[..], b"/a", b"/b"]);
         assert_eq!(profile.files[1].used_bytes(), 2 * page);
@@ -481,7 +481,7 @@ mod tests {
         assert_eq!((left_out[&Reason::Refused].spans, left_out.len()), (1, 2));
         ahead_profile::encode(&profile).unwrap();
         // Without a root directory the same paths lead elsewhere.
-        let outside = resolve(list(&text), &Options::default(), || false).unwrap();
+        let outside = resolve(list(&text), &Root::default(), &Options::default(), || false).unwrap();
         assert!(outside.profile.files.is_empty() && outside.left_out[&Reason::Missing].spans >= 7);
     }
 
@@ -493,9 +493,9 @@ mod tests {
             fs::write(base.join(name), vec![1; 4 * page as usize]).unwrap();
         }
         fs::create_dir(base.join("z:0-1")).unwrap();
-        let options = Options { root: Root::at(&base).unwrap(), ..Options::default() };
+        let (root, options) = (Root::at(&base).unwrap(), Options::default());
         let text = format!("/x:0-4K\n/y:0-4K\n/x/:0-{page}\n/z:0-{page}\n/z:1M-\n/z:0-1\n/none:0-4K\n/none2\n");
-        let resolved = resolve(list(&text), &options, || false).unwrap();
+        let resolved = resolve(list(&text), &root, &options, || false).unwrap();
         let found: Vec<(&[u8], u64)> =
             resolved.profile.files.iter().map(|file| (&file.path[..], file.used_bytes())).collect();
         let expected =
@@ -506,7 +506,7 @@ mod tests {
         assert_eq!(resolved.left_out[&Reason::Missing].bytes, 4096);
         let many: Vec<u8> = (0..100).flat_map(|index| format!("/none{index}\n").into_bytes()).collect();
         let many = parse(&[b"/\xff\n", &many[..]].concat(), Syntax::default()).unwrap();
-        let lines = resolve(many, &options, || false).unwrap().left_out_lines();
+        let lines = resolve(many, &root, &options, || false).unwrap().left_out_lines();
         assert!(lines[0].starts_with("left out: 101 files, missing: /\\xff, /none0, "), "{lines:?}");
         assert!(lines[0].ends_with("/none18 and 81 more"), "{lines:?}");
     }
@@ -514,7 +514,7 @@ mod tests {
     #[test]
     fn stop_leaves_the_remaining_files_out() {
         let listed = || list("/etc/passwd:0-10\n/none");
-        let stopped = resolve(listed(), &Options::default(), || true).unwrap();
+        let stopped = resolve(listed(), &Root::default(), &Options::default(), || true).unwrap();
         assert_eq!(stopped.left_out, BTreeMap::from([(Reason::Cancelled, Skipped { spans: 2, bytes: 10 })]));
         // Stopped while threads look names up: each file has an answer, or the reason of the stop.
         let mut asked = 0;
@@ -522,24 +522,26 @@ mod tests {
             asked += 1;
             asked > 1
         };
-        let Resolved { profile, left_out, .. } = resolve(listed(), &Options::default(), stop).unwrap();
+        let Resolved { profile, left_out, .. } =
+            resolve(listed(), &Root::default(), &Options::default(), stop).unwrap();
         let spans: u64 = left_out.values().map(|skipped| skipped.spans).sum();
         assert_eq!(profile.files.len() as u64 + spans, 2);
         let late = Options { deadline: Some(Duration::ZERO), ..Options::default() };
-        assert_eq!(resolve(listed(), &late, || false).unwrap().left_out[&Reason::Deadline].spans, 2);
+        assert_eq!(resolve(listed(), &Root::default(), &late, || false).unwrap().left_out[&Reason::Deadline].spans, 2);
     }
 
     #[test]
     fn one_thread_looks_up_what_many_do() {
         let text = "/etc/passwd:0-10\n/etc\n/none\n/etc/group";
         let two = Options { threads: Some(2), ..Options::default() };
-        let [few, many] = [two, Options::default()].map(|options| resolve(list(text), &options, || false).unwrap());
+        let [few, many] =
+            [two, Options::default()].map(|options| resolve(list(text), &Root::default(), &options, || false).unwrap());
         assert_eq!((few.profile, few.left_out), (many.profile, many.left_out));
     }
 
     #[test]
     fn empty_list_is_an_empty_profile() {
-        let resolved = resolve(List::default(), &Options::default(), || false).unwrap();
+        let resolved = resolve(List::default(), &Root::default(), &Options::default(), || false).unwrap();
         assert!(resolved.profile.files.is_empty() && resolved.left_out.is_empty());
     }
 }

@@ -1,13 +1,15 @@
 //! What the threads of a fetch and its caller share.
 
-use crate::prefetch::Options;
+use crate::device_store::Descriptions;
 use crate::prefetch::account::{Account, Ledger, Reason};
 use crate::prefetch::gate::Gate;
 use crate::prefetch::sources::Sources;
+use crate::prefetch::{Options, Replay};
 use ahead_fetch::{Brake, Limit};
 use ahead_plan::Piece;
 use ahead_profile::Profile;
 use ahead_sys::machine;
+use ahead_sys::root::Root;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -17,6 +19,10 @@ use std::time::{Duration, Instant};
 pub struct Shared {
     /// The pages to prefetch.
     pub profile: Arc<Profile>,
+    /// The directory below which the paths of the profile are.
+    pub root: Root,
+    /// Descriptions of devices.
+    pub descriptions: Descriptions,
     /// The options.
     pub options: Options,
     /// Opened files and devices.
@@ -39,17 +45,20 @@ pub struct Shared {
 
 impl Shared {
     /// The state of a prefetch that begins now.
-    pub fn new(profile: Arc<Profile>, options: Options) -> Shared {
+    pub fn new(replay: Replay) -> Shared {
+        let Replay { profile, root, descriptions, options } = replay;
         let began = Instant::now();
         let since = options.since.unwrap_or(began);
         // No deadline if the time overflows.
         let deadline = options.deadline.and_then(|deadline| since.checked_add(deadline));
         let limit = Limit { asked_bytes: options.budget_bytes, low_memory: options.low_memory };
         Shared {
-            sources: Sources::new(profile.clone(), options.root.clone()),
+            sources: Sources::new(profile.clone(), root.clone()),
             brake: Arc::new(Brake::new(limit, deadline, since)),
             gate: Gate::new(),
             profile,
+            root,
+            descriptions,
             options,
             ledger: Ledger::default(),
             began,

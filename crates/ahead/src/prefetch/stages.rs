@@ -54,7 +54,14 @@ pub fn fetch(shared: &Arc<Shared>) {
     }
     let chosen = warm::chosen(&pieces);
     let window = Follower::sizes(shared, &pieces).map(|sizes| (sizes, pieces.clone()));
-    let devices = Devices::new(&shared.profile, pieces, &shared.options, shared.brake.budget_bytes());
+    let devices = Devices::new(
+        &shared.profile,
+        pieces,
+        &shared.root,
+        &shared.descriptions,
+        shared.options.low_memory,
+        shared.brake.budget_bytes(),
+    );
     let follower = window.and_then(|(sizes, ordered)| {
         Follower::new(shared, sizes, &ordered, |source| devices.of(&shared.profile, source)).map(Arc::new)
     });
@@ -343,7 +350,7 @@ impl Fetch {
             Path::Lookup(index) if lookup.inode != 0 => Some(&profile.lookups[index]),
             _ => None,
         });
-        let Some(file_system) = first.and_then(|lookup| with_inode_numbers(lookup, &self.shared.options.root)) else {
+        let Some(file_system) = first.and_then(|lookup| with_inode_numbers(lookup, &self.shared.root)) else {
             return (Inodes::default(), lookups);
         };
         let (ranges, lookups) = inodes::gather(profile, lookups);

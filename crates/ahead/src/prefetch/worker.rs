@@ -54,9 +54,9 @@ pub struct Worker<'a> {
 impl Worker<'_> {
     /// A worker for this job.
     pub fn new<'a>(fetch: &'a Fetch, job: &'a Job) -> Worker<'a> {
-        let Shared { profile, sources, brake, options, .. } = &*fetch.shared;
+        let Shared { profile, sources, brake, root, options, .. } = &*fetch.shared;
         let keep_ranges = options.keep_ranges || options.wait;
-        Worker { fetch, job, profile, sources, brake, root: &options.root, keep_ranges }
+        Worker { fetch, job, profile, sources, brake, root, keep_ranges }
     }
 
     fn check(&self) -> Result<(), Reason> {

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::device_store::Descriptions;
-use crate::prefetch::{DeviceDescription, Reason, confirm};
-use ahead_profile::{Extent, File};
+use crate::prefetch::{DeviceDescription, Options, Reason, confirm};
+use ahead_profile::{Extent, File, Profile};
 use proptest::prelude::*;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -108,8 +108,8 @@ proptest! {
         let profile = Arc::new(Profile { files: files.collect(), ..Profile::default() });
         let descriptions = Descriptions::of_all(description, std::path::Path::new("given.toml"));
         let deadline = late.then_some(Duration::ZERO);
-        let options = Options { budget_bytes, deadline, descriptions, wait, keep_ranges: true, threads, low_memory, ..Options::default() };
-        let account = start(profile.clone(), options).unwrap().finish();
+        let options = Options { budget_bytes, deadline, wait, keep_ranges: true, threads, low_memory, ..Options::default() };
+        let account = start(Replay { profile: profile.clone(), descriptions, options, ..Replay::default() }).unwrap().finish();
         prop_assert_eq!(account.accounted_bytes(), used_bytes(&profile), "{:?}", account);
         prop_assert!(account.issued_bytes <= budget_bytes.unwrap_or(u64::MAX));
         let bytes = |bridged: bool| {
@@ -131,7 +131,7 @@ fn a_time_that_is_over_fetches_nothing() {
     for deadline in [Duration::ZERO, Duration::from_micros(1)] {
         // No program waits, so that the plan is not one that expects no gain.
         let options = Options { deadline: Some(deadline), head_start: HeadStart::None, ..Options::default() };
-        let account = start(profile.clone(), options).unwrap().finish();
+        let account = start(Replay { profile: profile.clone(), options, ..Replay::default() }).unwrap().finish();
         assert_eq!((account.issued_bytes, account.lookups, account.looked_warm), (0, 0, false), "{account:?}");
         assert_eq!(account.skipped[&Reason::Deadline].bytes, 64 * PAGE);
     }
@@ -144,14 +144,14 @@ fn plan_without_samples_does_not_look_warm() {
     let entry = Entry { extents: one_file(&home, 1).files[0].extents.clone(), now: Now::Gone, size_bytes: PAGE };
     let gone = Profile { files: vec![listed(&entry, &home.join("gone"))], ..Profile::default() };
     for profile in [Profile::default(), gone] {
-        assert!(!start(Arc::new(profile), Options::default()).unwrap().finish().looked_warm);
+        assert!(!start(Replay::new(profile)).unwrap().finish().looked_warm);
     }
 }
 
 /// A fetch that waited, and has ended.
 fn ended(home: &std::path::Path) -> Running {
     let options = Options { wait: true, keep_ranges: true, ..Options::default() };
-    let mut running = start(one_file(home, 64), options).unwrap();
+    let mut running = start(Replay { profile: one_file(home, 64), options, ..Replay::default() }).unwrap();
     running.thread.take().unwrap().join().unwrap();
     assert!(running.shared.ledger.open().arrived_us.is_some());
     running
@@ -177,7 +177,7 @@ fn pause_does_not_hold_the_wait_for_arrival() {
 fn caller_checks_memory_while_the_only_other_thread_works() {
     let (_guard, home) = home();
     let options = Options { threads: Some(2), wait: true, head_start: HeadStart::None, ..Options::default() };
-    let shared = Arc::new(Shared::new(one_file(&home, 64), options));
+    let shared = Arc::new(Shared::new(Replay { profile: one_file(&home, 64), options, ..Replay::default() }));
     shared.brake.pause(true);
     let account = start_with(shared).unwrap().finish();
     assert_eq!((account.issued_bytes, account.arrived_us.is_some()), (64 * PAGE, true), "{account:?}");
