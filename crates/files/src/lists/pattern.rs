@@ -388,6 +388,12 @@ mod tests {
         }
 
         #[test]
+        fn escaped_name_matches_itself(name in prop::collection::vec(any::<u8>(), 0..40)) {
+            let escaped: Vec<u8> = name.iter().flat_map(|byte| [b'\\', *byte]).collect();
+            prop_assert!(NamePattern::parse(&escaped).unwrap().matches(&name));
+        }
+
+        #[test]
         fn any_bytes_are_a_pattern_or_an_error(text in prop::collection::vec(any::<u8>(), 0..40), name in prop::collection::vec(any::<u8>(), 0..20)) {
             if let Ok(pattern) = Pattern::parse(&[b"/", &text[..]].concat()) {
                 let at = pattern.step(pattern.start(), &name);
