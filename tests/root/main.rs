@@ -23,3 +23,4 @@ mod steer;
 mod strangers;
 mod top;
 mod tune;
+mod two_worlds;

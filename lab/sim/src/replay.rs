@@ -116,6 +116,15 @@ pub struct Replayed {
 
 /// Replays a profile. Returns the result for each of its devices, by number ([`ahead_model::DeviceNumber::key`]).
 pub fn replay(profile: &Profile, settings: &ReplaySettings) -> Vec<(u64, Replayed)> {
+    replay_observed(profile, settings, &mut |_, _| {})
+}
+
+/// The same with an observer of the read-ahead calls, in their order.
+pub fn replay_observed(
+    profile: &Profile,
+    settings: &ReplaySettings,
+    observer: &mut dyn FnMut(Source, &Range<u64>),
+) -> Vec<(u64, Replayed)> {
     let mut each = Vec::new();
     let mut by_device: BTreeMap<u64, Vec<Piece>> = BTreeMap::new();
     for piece in ahead_plan::pieces(profile, PAGE_BYTES) {
@@ -128,7 +137,8 @@ pub fn replay(profile: &Profile, settings: &ReplaySettings) -> Vec<(u64, Replaye
     let mut budget_bytes = settings.budget_bytes;
     for (device, pieces) in by_device {
         let planned_bytes = ahead_plan::planned_bytes(&pieces, budget_bytes);
-        let own = replay_device(profile, device, pieces, &ReplaySettings { budget_bytes, ..settings.clone() });
+        let own =
+            replay_device(profile, device, pieces, &ReplaySettings { budget_bytes, ..settings.clone() }, observer);
         budget_bytes = budget_bytes.saturating_sub(planned_bytes);
         each.push((device, own));
     }
@@ -166,7 +176,13 @@ fn number_of(profile: &Profile, source: Source) -> u64 {
     }
 }
 
-fn replay_device(profile: &Profile, device: u64, pieces: Vec<Piece>, settings: &ReplaySettings) -> Replayed {
+fn replay_device(
+    profile: &Profile,
+    device: u64,
+    pieces: Vec<Piece>,
+    settings: &ReplaySettings,
+    observer: &mut dyn FnMut(Source, &Range<u64>),
+) -> Replayed {
     let description = settings.description.unwrap_or_else(|| settings.model.device_description());
     let places = Places::new(&pieces);
     let has_metadata = pieces.iter().any(|piece| piece.source.is_metadata());
@@ -177,7 +193,7 @@ fn replay_device(profile: &Profile, device: u64, pieces: Vec<Piece>, settings: &
     let looks_up = plan.steps.iter().any(|step| step.span().is_none());
     let pacing = Pacing::new(&description, looks_up, settings.is_background, MOST_WORKERS);
     let capacity_bytes = settings.capacity_bytes.unwrap_or_else(|| places.end_bytes().saturating_mul(2));
-    let mut workers = Workers::new(settings, &description, &plan, &places, capacity_bytes);
+    let mut workers = Workers::new(settings, &description, &plan, &places, capacity_bytes, observer);
     for run in runs(&plan, &description, pacing, is_timed) {
         workers.run(&run);
     }

@@ -75,6 +75,7 @@ pub(super) struct Workers<'a> {
     metadata: Vec<(u64, usize)>,
     now_ns: u64,
     result: Replayed,
+    observer: &'a mut dyn FnMut(Source, &std::ops::Range<u64>),
 }
 
 impl<'a> Workers<'a> {
@@ -84,6 +85,7 @@ impl<'a> Workers<'a> {
         plan: &'a Plan,
         places: &'a Places,
         capacity_bytes: u64,
+        observer: &'a mut dyn FnMut(Source, &std::ops::Range<u64>),
     ) -> Workers<'a> {
         let model = &settings.model;
         let scheduler = if model.scheduler() == "none" { Scheduler::None } else { Scheduler::Deadline };
@@ -101,6 +103,7 @@ impl<'a> Workers<'a> {
             metadata: Vec::new(),
             now_ns: settings.costs.start_ns,
             result: Replayed { over_budget_bytes: plan.over_budget_bytes, ..Replayed::default() },
+            observer,
         }
     }
 
@@ -232,6 +235,7 @@ impl<'a> Workers<'a> {
 
     fn call(&mut self, worker: &mut Worker, source: Source, request: &Request) {
         let bytes = request.range.end - request.range.start;
+        (self.observer)(source, &request.range);
         self.result.requests += 1;
         self.result.issued_bytes += bytes;
         self.result.bridged_bytes += request.bridged_bytes;
