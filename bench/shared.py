@@ -140,6 +140,16 @@ def read_ahead_kb(directory):
     return int(path.read_text()) if path.exists() else None
 
 
+def restart(name):
+    """Empties the buffer of an emulated drive, which eviction does not reach."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as daemon:
+        daemon.connect(f"/run/ahead/disk/{name}.sock")
+        daemon.sendall(b'{"ask":"restart"}\n')
+        answer = daemon.makefile().readline().strip()
+    if answer != '"done"':
+        fail(f"the disk {name} did not restart: {answer}")
+
+
 class Disk:
     """An emulated disk with ext4, detached at the end of the block."""
 
@@ -165,18 +175,12 @@ class Disk:
         shutil.rmtree(self.home, ignore_errors=True)
 
     def make_cold(self):
-        """Evicts everything, and empties the buffer of the drive, which eviction does not reach."""
+        """Evicts everything."""
         drop_caches()
         self.restart()
 
     def restart(self):
-        """Empties the buffer of the drive."""
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as daemon:
-            daemon.connect(f"/run/ahead/disk/{self.name}.sock")
-            daemon.sendall(b'{"ask":"restart"}\n')
-            answer = daemon.makefile().readline().strip()
-        if answer != '"done"':
-            fail(f"the disk {self.name} did not restart: {answer}")
+        restart(self.name)
 
 
 class OwnDisk:
