@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures two builds of this project in pairs: whether a change made anything slower.
 
-    builds.py EARLIER [LATER (target/release)] [--parts programs,library,steer,computing] [--models hdd,cloud] [--rounds 5] [--programs NAME,...]
+    builds.py EARLIER [LATER (target/release)] [--parts programs,library,steer,computing] [--models hdd,cloud] [--rounds 5] [--programs NAME,...] [--keep]
 
 EARLIER and LATER are directories with the programs of `cargo build --release -p ahead-cli -p ahead-lab-cli -p ahead-steer-cli -p ahead-examples`.
 In each round both builds do the same, in alternating order; before each cold run all caches are dropped. The ratio is the median of LATER by the
@@ -55,16 +55,23 @@ def timed(command, **options):
 class Table:
     """The rows: what was measured, seconds of both builds."""
 
-    def __init__(self):
-        self.rows = []
+    def __init__(self, kept):
+        """`kept`: rows of an earlier run, by name."""
+        self.rows = dict(kept)
 
     def add(self, name, found):
         texts = [f"{median(found[build]):.3f} ({min(found[build]):.3f}–{max(found[build]):.3f})" for build in BUILDS]
         earlier, later = (median(found[build]) for build in BUILDS)
         # Slower is what is slower than the spread of the earlier build explains.
         is_slower = later > max(found["earlier"]) and later > 1.01 * earlier
-        self.rows.append(f"| {name} | {' | '.join(texts)} | {later / earlier:.2f}{' ✗' if is_slower else ''} |")
-        shared.say(self.rows[-1])
+        self.rows[name] = f"| {name} | {' | '.join(texts)} | {later / earlier:.2f}{' ✗' if is_slower else ''} |"
+        shared.say(self.rows[name])
+
+
+def rows_of(document):
+    """The rows of an earlier run, by name."""
+    lines = document.read_text().splitlines() if document.exists() else []
+    return {line.split(" | ")[0].removeprefix("| "): line for line in lines if line.startswith("| `")}
 
 
 def programs(arguments, homes, table):
@@ -177,18 +184,21 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--programs", default=[], type=lambda text: text.split(","))
     parser.add_argument("--earlier-commit", default="", help="what the earlier build is of, for the heading")
+    parser.add_argument("--keep", action="store_true", help="keep the rows of the document that are not measured now: of the same builds")
     arguments = parser.parse_args()
     if os.geteuid() != 0:
         shared.unavailable("needs root: emulated disks, dropping caches")
     shared.end_on_signals()
-    homes, table = {"earlier": arguments.earlier.resolve(), "later": arguments.later.resolve()}, Table()
+    homes = {"earlier": arguments.earlier.resolve(), "later": arguments.later.resolve()}
+    document = shared.ROOT / "docs/results/builds.md"
+    table = Table(rows_of(document) if arguments.keep else {})
     for part in arguments.parts:
         PARTS[part](arguments, homes, table)
     lines = stamp.heading("Two builds in pairs", "bench/builds.py")
     lines += [f"Earlier: {arguments.earlier_commit or 'another build'}. Disks are emulated, read-ahead 128 KiB; {arguments.rounds} rounds, interleaved.",
               "Seconds: median (range); ratio of the medians, ✗: slower than every run of the earlier build, by more than 1 %.", "",
-              "| what | earlier | later | ratio |", "|---|---|---|---|", *table.rows]
-    (shared.ROOT / "docs/results/builds.md").write_text("\n".join(lines) + "\n")
+              "| what | earlier | later | ratio |", "|---|---|---|---|", *table.rows.values()]
+    document.write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":
