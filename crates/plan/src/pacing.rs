@@ -1,6 +1,7 @@
 //! The pace of a plan's execution: number of threads, and queued device time. The real prefetch and the simulated one share it.
 
 use ahead_model::DeviceDescription;
+use std::collections::VecDeque;
 
 /// Maximum number of threads of one device: the queue depth during lookups.
 pub const MOST_WORKERS: usize = 16;
@@ -66,6 +67,51 @@ impl Pacing {
     }
 }
 
+/// The requests of a worker that have not arrived yet, the oldest first.
+///
+/// The kernel's queue is first in, first out, and grows with our requests. A page that the program needs and that is not requested yet waits
+/// behind all of them. So each worker waits for its oldest requests before it continues.
+#[derive(Debug)]
+pub struct Queued<T> {
+    waiting: VecDeque<(T, f64)>,
+    queued_us: f64,
+    most_us: f64,
+}
+
+impl<T> Queued<T> {
+    /// An empty queue. `most_us`: maximum device time of its requests, microseconds; infinite: no request is awaited.
+    pub fn new(most_us: f64) -> Queued<T> {
+        Queued { waiting: VecDeque::new(), queued_us: 0.0, most_us }
+    }
+
+    /// Drops all requests without waiting.
+    pub fn clear(&mut self) {
+        self.waiting.clear();
+        self.queued_us = 0.0;
+    }
+
+    /// A request was made. `takes_us`: its device time, microseconds.
+    pub fn push(&mut self, request: T, takes_us: f64) {
+        if self.most_us.is_finite() {
+            self.waiting.push_back((request, takes_us));
+            self.queued_us += takes_us;
+        }
+    }
+
+    /// The oldest request, if it must arrive before the worker continues: until the others are short enough, and `most` or fewer.
+    pub fn overdue(&self, most: usize) -> Option<&T> {
+        let is_long = self.queued_us > self.most_us || self.waiting.len() > most;
+        self.waiting.front().filter(|_| is_long && self.waiting.len() > 1).map(|(request, _)| request)
+    }
+
+    /// Takes the oldest request out: it has arrived.
+    pub fn pop(&mut self) -> Option<T> {
+        let (request, takes_us) = self.waiting.pop_front()?;
+        self.queued_us -= takes_us;
+        Some(request)
+    }
+}
+
 /// Maximum device time of blocks in flight, microseconds. A worker that has its block waits for a processor before it reads the next, and the
 /// device must not be idle meanwhile. Measured on a modelled solid-state disk with four busy programs on two processors (`ways` in bench/folios):
 /// 512 MiB take 1.3 s with 8 ms in flight, 1.05 s with 16, and 1.0 to 1.1 s with 32, as with `FADV_WILLNEED`.
@@ -102,6 +148,21 @@ mod tests {
         assert_eq!(pacing(DeviceDescription::FLASH, 1), Pacing { workers: 1, queue_us: 8000.0 });
         assert_eq!(pacing(DeviceDescription::FLASH, 2), Pacing { workers: 2, queue_us: 4000.0 });
         assert_eq!(pacing(DeviceDescription::ROTATING, 1), Pacing { workers: 1, queue_us: f64::INFINITY });
+    }
+
+    #[test]
+    fn oldest_request_is_awaited_while_the_others_are_too_long_or_too_many() {
+        let mut queued = Queued::new(10.0);
+        queued.push('a', 50.0);
+        assert_eq!(queued.overdue(MOST_WAITING), None);
+        queued.push('b', 4.0);
+        assert_eq!(queued.overdue(MOST_WAITING), Some(&'a'));
+        assert_eq!((queued.pop(), queued.overdue(MOST_WAITING)), (Some('a'), None));
+        queued.push('c', 4.0);
+        assert_eq!((queued.overdue(2), queued.overdue(1)), (None, Some(&'b')));
+        let mut unlimited = Queued::new(f64::INFINITY);
+        unlimited.push('a', 1.0);
+        assert_eq!(unlimited.pop(), None);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::layout::FileLayout;
 use crate::replay::{ReplayCosts, calls_of};
 use crate::workload::{Op, Ops, PrefetchOp};
 use ahead_model::{DeviceDescription, PAGE_BYTES};
-use ahead_plan::pacing::{MOST_WAITING, MOST_WORKERS, Pacing};
+use ahead_plan::pacing::{MOST_WAITING, MOST_WORKERS, Pacing, Queued};
 use ahead_plan::{Piece, Plan, Source};
 use ahead_policy::FileId;
 use ahead_profile::Profile;
@@ -113,16 +113,16 @@ struct PlanWorker {
     run: Arc<PlanRun>,
     /// Calls of the current step that are not yet made.
     calls: VecDeque<(FileId, Range<u64>)>,
-    /// Calls that were made and not yet awaited, with the device's time.
-    waiting: VecDeque<(FileId, Range<u64>, f64)>,
-    queued_us: f64,
+    /// Calls that were made and not yet awaited.
+    queued: Queued<(FileId, Range<u64>)>,
     /// The current step is the last one of the head start.
     ends_head_start: bool,
 }
 
 impl PlanWorker {
     fn new(run: Arc<PlanRun>) -> PlanWorker {
-        PlanWorker { run, calls: VecDeque::new(), waiting: VecDeque::new(), queued_us: 0.0, ends_head_start: false }
+        let queued = Queued::new(run.queue_us);
+        PlanWorker { run, calls: VecDeque::new(), queued, ends_head_start: false }
     }
 
     /// Takes the next step. `None`: there is none.
@@ -143,25 +143,17 @@ impl Iterator for PlanWorker {
     type Item = Op;
 
     fn next(&mut self) -> Option<Op> {
-        let exceeds_queue = self.queued_us > self.run.queue_us || self.waiting.len() > MOST_WAITING;
-        if self.run.queue_us.is_finite()
-            && exceeds_queue
-            && self.waiting.len() > 1
-            && let Some((file, range, takes_us)) = self.waiting.pop_front()
+        if self.queued.overdue(MOST_WAITING).is_some()
+            && let Some((file, range)) = self.queued.pop()
         {
-            self.queued_us -= takes_us;
-            return Some(Op::Prefetch(PrefetchOp::Await {
-                file,
-                first: range.start / PAGE_BYTES,
-                pages: pages(&range),
-            }));
+            let (first, pages) = (range.start / PAGE_BYTES, pages(&range));
+            return Some(Op::Prefetch(PrefetchOp::Await { file, first, pages }));
         }
         loop {
             if let Some((file, range)) = self.calls.pop_front() {
                 let takes_us = self.run.description.step_us(range.end - range.start);
-                self.queued_us += takes_us;
                 let request = PrefetchOp::Request { file, first: range.start / PAGE_BYTES, pages: pages(&range) };
-                self.waiting.push_back((file, range, takes_us));
+                self.queued.push((file, range), takes_us);
                 return Some(Op::Prefetch(request));
             }
             if std::mem::take(&mut self.ends_head_start) {

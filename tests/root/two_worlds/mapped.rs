@@ -13,7 +13,10 @@ use ahead_tests::rig::prelude::*;
 const FILE_BYTES: u64 = 12 * MIB;
 const PAGES: u64 = FILE_BYTES / PAGE_BYTES;
 
-/// What is cached after each access. Everything arrives before the next one.
+/// Compared accesses of a case. A case that takes longer than the kernel's interval of reclaim (5 s) is disturbed each time.
+const ACCESSES: usize = 64;
+
+/// What was cached after each access, or before: the kernel may evict pages meanwhile. Everything arrives before the next access.
 fn in_the_kernel(target: &Target, behaviour: Behaviour, accesses: &[Page]) -> Vec<RangeSet> {
     let cold = target.cold_file(&format!("{behaviour:?}"), FILE_BYTES);
     let file = File::open(&cold.path).unwrap();
@@ -26,12 +29,15 @@ fn in_the_kernel(target: &Target, behaviour: Behaviour, accesses: &[Page]) -> Ve
         wait_until("two looks", || advised.counters().looks >= looks);
         let requested = || cache::resident(&file, 0, FILE_BYTES).unwrap();
         wait_until("arrival", || cache::present(&file, 0, FILE_BYTES).unwrap() == requested());
-        RangeSet::from_iter(requested())
+        requested()
     };
-    settled();
+    let mut seen = RangeSet::from_iter(settled());
     let access = |page: &Page| {
         mapping.touch((page * PAGE_BYTES) as usize).unwrap();
-        settled()
+        // A reader elsewhere is searched for when it has stood still for some looks.
+        wait_until("the first request", || advised.counters().requested_bytes > 0);
+        settled().into_iter().for_each(|range| seen.insert(range));
+        seen.clone()
     };
     accesses.iter().map(access).collect()
 }
@@ -49,20 +55,27 @@ fn in_the_simulator(known: &[Page], accesses: &[Page]) -> Vec<RangeSet> {
 
 #[test]
 fn advised_mappings_are_requested_alike_in_both_worlds() {
-    unless_reclaimed(compare_advised_mappings);
+    let Some(target) = Target::alone("two-worlds") else { return };
+    let stride = |pages: usize| Behaviour::Stride { bytes: pages as i64 * PAGE_BYTES as i64 };
+    // The kernel maps 16 cached pages around each access. Strides: the first access is where a record is assumed, or elsewhere.
+    let cases: [(Behaviour, Vec<Page>, usize); 4] = [
+        (Behaviour::Sequential, (0..PAGES).collect(), 16),
+        (Behaviour::Backward, (0..PAGES).rev().collect(), 16),
+        (stride(40), (0..PAGES).step_by(40).collect(), 1),
+        (stride(60), (7..PAGES).step_by(60).collect(), 1),
+    ];
+    for (behaviour, pages, apart) in cases {
+        unless_reclaimed(|| compare(&target, behaviour, &pages, apart));
+    }
 }
 
-fn compare_advised_mappings() {
-    let Some(target) = Target::alone("two-worlds") else { return };
-    let (upwards, downwards): (Vec<Page>, Vec<Page>) = ((0..PAGES).collect(), (0..PAGES).rev().collect());
-    // The kernel maps 16 cached pages around each access.
-    for (behaviour, pages) in [(Behaviour::Sequential, upwards), (Behaviour::Backward, downwards)] {
-        let accesses: Vec<Page> = pages.iter().copied().step_by(16).collect();
-        let (simulated, real) = (in_the_simulator(&pages, &accesses), in_the_kernel(&target, behaviour, &accesses));
-        for ((page, simulated), real) in accesses.iter().zip(&simulated).zip(&real) {
-            let missing: Vec<_> = simulated.difference(real).collect();
-            let more: Vec<_> = real.difference(simulated).collect();
-            assert!(missing.is_empty() && more.is_empty(), "{behaviour:?}, page {page}: {missing:?} and {more:?}");
-        }
+/// `pages`: those of the reader. Each `apart`th is an access.
+fn compare(target: &Target, behaviour: Behaviour, pages: &[Page], apart: usize) {
+    let accesses: Vec<Page> = pages.iter().copied().step_by(apart).take(ACCESSES).collect();
+    let (simulated, real) = (in_the_simulator(pages, &accesses), in_the_kernel(target, behaviour, &accesses));
+    for ((page, simulated), real) in accesses.iter().zip(&simulated).zip(&real) {
+        let missing: Vec<_> = simulated.difference(real).collect();
+        let more: Vec<_> = real.difference(simulated).collect();
+        assert!(missing.is_empty() && more.is_empty(), "{behaviour:?}, page {page}: {missing:?} and {more:?}");
     }
 }

@@ -21,13 +21,12 @@ use crate::prefetch::sources::{Closed, Readable, Sources};
 use ahead_fetch::{Brake, calls};
 use ahead_model::RangeSet;
 use ahead_plan::cut::{self, Request};
-use ahead_plan::pacing::MOST_WAITING;
+use ahead_plan::pacing::{MOST_WAITING, Queued};
 use ahead_plan::{Source, Span, Step};
 use ahead_profile::Profile;
 use ahead_sys::locks::IgnorePoison;
 use ahead_sys::root::Root;
 use ahead_sys::{cache, sparse, xfs};
-use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -165,7 +164,7 @@ impl Worker<'_> {
         let opened = match opened {
             Err(closed) if closed.is_passing() => {
                 // Each pending request holds a file open.
-                queue.clear();
+                queue.queued.clear();
                 self.sources.get(span.source)
             }
             opened => opened,
@@ -267,14 +266,9 @@ impl Worker<'_> {
     }
 }
 
-/// The requests of a worker that have not arrived yet.
-///
-/// The kernel's queue is first in, first out, and grows with our requests. A page that the program needs and that is not
-/// requested yet waits behind all of them. So each worker waits for its oldest requests before it continues.
+/// The requests of a worker that have not arrived yet: the file, and the last byte.
 struct WorkerQueue {
-    waiting: VecDeque<(Arc<Readable>, u64, f64)>,
-    queued_us: f64,
-    most_us: f64,
+    queued: Queued<(Arc<Readable>, u64)>,
     /// The timer of a read, if it is timed.
     timed: Option<Vec<TimedRead>>,
 }
@@ -284,32 +278,18 @@ const LONGEST_QUEUES: usize = 16;
 
 impl WorkerQueue {
     fn new(most_us: f64) -> WorkerQueue {
-        WorkerQueue { waiting: VecDeque::new(), queued_us: 0.0, most_us, timed: None }
-    }
-
-    /// Drops all pending requests without waiting.
-    fn clear(&mut self) {
-        self.waiting.clear();
-        self.queued_us = 0.0;
+        WorkerQueue { queued: Queued::new(most_us), timed: None }
     }
 
     /// Adds a request that ends at byte `last`. Waits for the oldest requests until the others are short enough and hold at most
     /// `most` files.
     fn push(&mut self, readable: &Arc<Readable>, last: u64, takes_us: f64, most: usize, goes_on: impl Fn() -> bool) {
-        if self.most_us.is_infinite() {
-            return;
-        }
-        self.waiting.push_back((readable.clone(), last, takes_us));
-        self.queued_us += takes_us;
-        while (self.queued_us > self.most_us || self.waiting.len() > most) && self.waiting.len() > 1 {
-            let Some((readable, last, takes_us)) = self.waiting.pop_front() else { break };
-            if !goes_on() {
-                return;
-            }
+        self.queued.push((readable.clone(), last), takes_us);
+        while self.queued.overdue(most).is_some() && goes_on() {
+            let Some((readable, last)) = self.queued.pop() else { break };
             // A page that was evicted again is not read with its neighbours. The program gets the error of a failed page.
             drop(cache::exact_reads(&*readable));
             drop(cache::wait_for(&*readable, last));
-            self.queued_us -= takes_us;
         }
     }
 }

@@ -138,27 +138,42 @@ impl MappedReader {
 
     /// Pages were mapped around a fault.
     fn mapped(&mut self, pages: &Range<Page>, view: &dyn View, requests: &mut Requests) {
-        if !self.has_started && self.route.has_unknown_origin() {
-            let first = if self.route.is_descending() { pages.end - 1 } else { pages.start };
-            self.route.restart(first * PAGE_BYTES);
-            self.groups.restart(self.route.units(), self.route.unit_bytes(), 0);
-            self.look(view, requests);
-        }
-        self.has_started = true;
+        let is_first = !std::mem::replace(&mut self.has_started, true);
         if let Some(RecordEnd { gap, mapped_end, .. }) = &mut self.record_end
             && pages.contains(mapped_end)
         {
             *mapped_end = pages.end.min(gap.end);
         }
-        let Some(end) = self.route.units_within(std::slice::from_ref(pages)).last().map(|run| run.end) else { return };
         let span = self.groups.ahead().max(2 * self.groups.size()) + FAULT_AROUND_PAGES;
-        if end <= self.groups.front() + span {
-            self.groups.moved(end);
-        } else {
-            self.groups.restart(self.route.units(), self.route.unit_bytes(), end);
+        let is_expected = |end: &u64| *end <= self.groups.front() + span;
+        let end = self.end_within(pages);
+        match end.filter(is_expected) {
+            Some(end) => self.groups.moved(end),
+            None if self.route.has_unknown_origin() && (is_first || end.is_some()) => {
+                self.begin_at(pages);
+                self.look(view, requests);
+                self.groups.moved(self.end_within(pages).unwrap_or(0));
+            }
+            None => {
+                let Some(end) = end else { return };
+                self.groups.restart(self.route.units(), self.route.unit_bytes(), end);
+            }
         }
         self.learn_record();
         self.look(view, requests);
+    }
+
+    /// The end of the last unit that begins in these pages.
+    fn end_within(&self, pages: &Range<Page>) -> Option<u64> {
+        self.route.units_within(std::slice::from_ref(pages)).last().map(|run| run.end)
+    }
+
+    /// The first record of a stride is in these pages.
+    fn begin_at(&mut self, pages: &Range<Page>) {
+        let first = if self.route.is_descending() { pages.end - 1 } else { pages.start };
+        self.route.restart(first * PAGE_BYTES);
+        self.groups.restart(self.route.units(), self.route.unit_bytes(), 0);
+        self.record_end = None;
     }
 
     /// Records are longer if the reader has read pages behind one.

@@ -45,11 +45,13 @@ impl Steerer {
     fn permitted(&mut self, world: &mut impl World, open: u64) -> Result<Target, Refusal> {
         let file = self.files.get(&open).filter(|file| file.left_alone.is_none());
         let target = file.ok_or(Refusal::LeftAlone)?.target;
-        match () {
-            () if self.dry_run => Err(Refusal::DryRun),
-            () if !self.limit.take(world.now_ns()) => Err(Refusal::ActLimit),
-            () => Ok(target),
+        if self.dry_run {
+            return Err(Refusal::DryRun);
         }
+        if !self.limit.take(world.now_ns()) {
+            return Err(Refusal::ActLimit);
+        }
+        Ok(target)
     }
 
     /// Carries out an act, and completes its line of the log. `None`: the log has no line about it.

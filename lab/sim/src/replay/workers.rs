@@ -5,7 +5,7 @@ use crate::queue::{Added, Queue, Range, Scheduler};
 use ahead_device::Op;
 use ahead_model::{DeviceDescription, PAGE_BYTES};
 use ahead_plan::cut::Request;
-use ahead_plan::pacing::MOST_WAITING;
+use ahead_plan::pacing::{MOST_WAITING, Queued};
 use ahead_plan::{Plan, Source, Span, Step};
 use ahead_policy::FileId;
 use std::collections::{HashSet, VecDeque};
@@ -45,11 +45,10 @@ struct Worker {
     calls: VecDeque<(Source, Request)>,
     /// Parts of the current call that are not yet queued: place and length.
     parts: VecDeque<(u64, u64)>,
-    /// Time of the current call with a full queue, microseconds.
-    takes_us: f64,
+    /// The current call.
+    call: usize,
     /// Calls that were made and not yet awaited.
-    waiting: VecDeque<(usize, f64)>,
-    queued_us: f64,
+    queued: Queued<usize>,
     is_over: bool,
 }
 
@@ -115,9 +114,8 @@ impl<'a> Workers<'a> {
             first_use_us: 0,
             calls: VecDeque::new(),
             parts: VecDeque::new(),
-            takes_us: 0.0,
-            waiting: VecDeque::new(),
-            queued_us: 0.0,
+            call: 0,
+            queued: Queued::new(run.queue_us),
             is_over: self.next_step >= run.end,
         };
         let mut workers: Vec<Worker> = (0..run.workers).map(|_| worker()).collect();
@@ -183,14 +181,11 @@ impl<'a> Workers<'a> {
         if !worker.parts.is_empty() {
             return self.queue_parts(worker);
         }
-        let exceeds_queue = |w: &Worker| w.queued_us > run.queue_us || w.waiting.len() > MOST_WAITING;
-        if run.queue_us.is_finite() && exceeds_queue(worker) && worker.waiting.len() > 1 {
-            let (call, takes_us) = worker.waiting[0];
+        if let Some(&call) = worker.queued.overdue(MOST_WAITING) {
             if self.calls[call].pages_left > 0 {
                 worker.held = Held::Call(call);
             } else {
-                worker.waiting.pop_front();
-                worker.queued_us -= takes_us;
+                worker.queued.pop();
             }
             return;
         }
@@ -258,16 +253,14 @@ impl<'a> Workers<'a> {
                 })
             })
             .collect();
-        worker.takes_us = self.description.step_us(bytes);
-        worker.waiting.push_back((self.calls.len() - 1, worker.takes_us));
-        worker.queued_us += worker.takes_us;
+        worker.call = self.calls.len() - 1;
+        worker.queued.push(worker.call, self.description.step_us(bytes));
         self.queue_parts(worker);
     }
 
     fn queue_parts(&mut self, worker: &mut Worker) {
-        let call = worker.waiting.back().expect("a call is being made").0;
         while let Some(&(place, length)) = worker.parts.front() {
-            let file = FileId(call as u32);
+            let file = FileId(worker.call as u32);
             // The order of the pages does not matter, but adjacent ranges must not be merged into one.
             let range = Range { file, first: place / PAGE_BYTES, pages: length.div_ceil(PAGE_BYTES), asker: file };
             if self.queue.add(Op::Read, place, range, length, worker.at_ns) == Added::Full {
