@@ -6,13 +6,14 @@ use miniz_oxide::deflate::compress_to_vec;
 use std::path::PathBuf;
 use std::{env, fs};
 
-const SOURCES: [&str; 11] = [
+const SOURCES: [&str; 12] = [
     "ahead",
     "arrivals",
     "cached",
     "counters",
     "decisions",
     "evictions",
+    "launches",
     "layout_counters",
     "layout_decisions",
     "layout_events",

@@ -11,6 +11,7 @@ mod embedded;
 mod faults;
 mod fetch;
 mod hostile;
+mod launches;
 mod library;
 mod live;
 mod pack;

@@ -12,6 +12,7 @@
 //!
 //! Beside that, for `ahead top` and `ahead steer`: the kernel's read-ahead state of every open file ([`StateQuery`]), and what it decides,
 //! how long readers wait and what is wasted ([`Counters`]).
+//! [`Launches`] announces every exec of the machine, and counts how long each start waits for I/O.
 //!
 //! Where the kernel has no BPF for it, [`nobpf`] makes the same observation.
 //!
@@ -29,6 +30,7 @@ mod decisions;
 mod event;
 mod evictions;
 mod fields;
+mod launches;
 #[cfg(test)]
 mod layout;
 pub mod nobpf;
@@ -49,6 +51,7 @@ pub use counters::{
 pub use decisions::Decisions;
 pub use event::{DecodeError, Event, decode};
 pub use evictions::{Evicted, Evictions};
+pub use launches::{Launch, LaunchEvent, LaunchLosses, LaunchOptions, Launches, ProgramFile, StartAccount, StartId};
 pub use progress::{ProgressEvents, WatchedFile};
 pub use source::{SOURCES, Source};
 pub use state::{OpenState, StateQuery};

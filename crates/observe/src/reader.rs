@@ -1,11 +1,14 @@
 //! Threads that read events until the end of an observation.
 
 use crate::objects::{bpf_error, map};
+use ahead_sys::locks::IgnorePoison;
 use ahead_sys::{Error, Result, daemon};
 use libbpf_rs::{MapCore, MapHandle, Object, RingBuffer, RingBufferBuilder};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use std::os::fd::{AsFd, OwnedFd};
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 /// The ring buffer of an object.
@@ -22,6 +25,69 @@ pub(crate) fn consumer<'a>(events: &dyn MapCore, mut take: impl FnMut(&[u8]) + '
     };
     builder.add(events, callback).map_err(|e| bpf_error("open the ring buffer", e))?;
     builder.build().map_err(|e| bpf_error("map the ring buffer", e))
+}
+
+/// Events of a ring buffer, decoded when its owner asks for them.
+pub(crate) struct EventStream<T> {
+    // Before the map that it reads.
+    ring: RingBuffer<'static>,
+    map: MapHandle,
+    /// Filled by the callback of `ring`.
+    taken: Arc<Mutex<Taken<T>>>,
+}
+
+#[derive(Debug)]
+struct Taken<T> {
+    events: Vec<T>,
+    undecodable: u64,
+}
+
+impl<T: Send + 'static> EventStream<T> {
+    pub(crate) fn new(map: MapHandle, decode: impl Fn(&[u8]) -> Option<T> + Send + 'static) -> Result<EventStream<T>> {
+        let taken = Arc::new(Mutex::new(Taken { events: Vec::new(), undecodable: 0 }));
+        let filled = Arc::clone(&taken);
+        let ring = consumer(&map, move |bytes| {
+            let mut taken = filled.lock().ignore_poison();
+            match decode(bytes) {
+                Some(event) => taken.events.push(event),
+                None => taken.undecodable += 1,
+            }
+        })?;
+        Ok(EventStream { ring, map, taken })
+    }
+
+    /// Calls `each` with the events that wait, at most `most` of them: what arrives meanwhile must not keep the caller from its other
+    /// work. Returns their number; never blocks. The stream stays readable while events wait.
+    pub(crate) fn take(&mut self, most: usize, mut each: impl FnMut(&T)) -> Result<usize> {
+        let consumed = self.ring.consume_raw_n(most);
+        if consumed < 0 {
+            return Err(Error::io("read the ring buffer", std::io::Error::from_raw_os_error(-consumed)));
+        }
+        let events = std::mem::take(&mut self.taken.lock().ignore_poison().events);
+        events.iter().for_each(&mut each);
+        let number = events.len();
+        // The allocation is kept for the next time.
+        let mut taken = self.taken.lock().ignore_poison();
+        taken.events = events;
+        taken.events.clear();
+        Ok(number)
+    }
+
+    pub(crate) fn undecodable(&self) -> u64 {
+        self.taken.lock().ignore_poison().undecodable
+    }
+}
+
+impl<T> AsFd for EventStream<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.map.as_fd()
+    }
+}
+
+impl<T> fmt::Debug for EventStream<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventStream").field("map", &self.map).finish_non_exhaustive()
+    }
 }
 
 /// A thread that reads events. Dropping it ends it, too: what it has opened is closed then.

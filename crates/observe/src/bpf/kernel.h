@@ -33,10 +33,12 @@ enum {
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_LRU_HASH = 9,
 	BPF_MAP_TYPE_RINGBUF = 27,
+	BPF_MAP_TYPE_TASK_STORAGE = 29,
 };
 enum { BPF_ANY = 0, BPF_NOEXIST = 1 };
 enum { BPF_RB_NO_WAKEUP = 1, BPF_RB_FORCE_WAKEUP = 2 };
 enum { BPF_RB_AVAIL_DATA = 0 };
+enum { BPF_LOCAL_STORAGE_GET_F_CREATE = 1 };
 
 #define RELOCATED __attribute__((preserve_access_index))
 
@@ -201,6 +203,23 @@ struct signal_struct {
 /* Likewise: a kernel thread. */
 #define PF_KTHREAD 0x00200000
 
+typedef struct {
+	u32 val;
+} kuid_t;
+
+typedef struct {
+	u32 val;
+} kgid_t;
+
+struct cred {
+	kuid_t uid, euid;
+	kgid_t gid, egid;
+} RELOCATED;
+
+struct task_io_accounting {
+	u64 read_bytes;
+} RELOCATED;
+
 struct task_struct {
 	unsigned int flags;
 	int pid;
@@ -213,6 +232,10 @@ struct task_struct {
 	unsigned int __state;
 	void *stack;
 	unsigned in_iowait : 1;
+	unsigned in_execve : 1;
+	const struct cred *cred;
+	unsigned long maj_flt;
+	struct task_io_accounting ioac;
 } RELOCATED;
 
 struct seq_file;
@@ -223,7 +246,9 @@ struct bpf_iter_meta {
 
 struct linux_binprm {
 	struct file *file;
+	struct file *executable;
 	const char *filename;
+	const char *interp;
 } RELOCATED;
 
 struct iov_iter {
