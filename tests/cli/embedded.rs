@@ -140,6 +140,28 @@ fn account_has_one_figure_per_line() {
 }
 
 #[test]
+fn account_as_json_has_the_figures_of_the_lines() {
+    let (_guard, home) = home();
+    let (list, data) = (home.join("boot.list"), home.join("data"));
+    fs::write(&data, vec![1; 100_000]).unwrap();
+    fs::write(&list, format!("{0}\n{0}-gone:0-8K\n", data.display())).unwrap();
+    let json = ahead_replay(&["--json", "--wait"]).arg(&list).ok().err_is("").json();
+    crate::documents::assert_documented(&["### ahead replay --json, ahead run --account FILE"], &json);
+    let fetched = ["issued_bytes", "already_resident_bytes"];
+    assert_eq!(fetched.iter().map(|name| json[name].as_u64().unwrap()).sum::<u64>(), 100_000, "{json}");
+    assert_eq!(json["skipped"]["missing"]["bytes"], 8192, "{json}");
+    let lines = ahead_replay(&["--wait"]).arg(&list).ok().out;
+    assert_eq!(fetched.iter().map(|name| figure(&lines, name)).sum::<u64>(), 100_000, "{lines}");
+    for (name, value) in json.as_object().unwrap() {
+        let has_line = lines.lines().any(|line| line.starts_with(&format!("{name} ")));
+        assert_eq!(has_line, value.is_number() || value.is_boolean(), "{name} in {lines}");
+    }
+    assert_eq!(figure(&lines, "skipped_missing_bytes"), 8192, "{lines}");
+    ahead_replay(&["--json=yes"]).arg(&list).fails(2).says("--json").in_one_line();
+    ahead_replay(&["--json"]).arg(home.join("none")).fails(1).out_is("").in_one_line();
+}
+
+#[test]
 fn paths_are_below_the_root() {
     let (_guard, home) = home();
     let (profile, data) = (home.join("p.ahead"), home.join("data"));

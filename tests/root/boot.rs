@@ -256,3 +256,40 @@ fn start_in_the_initramfs_never_holds_the_boot_up() {
     let full = machine.output(false, &format!("{prepare} rm -f $store/state.json; {full}; {run}; ls /run"));
     assert_eq!(full, "ended\n");
 }
+
+/// The hook of the initramfs keeps what `ahead-replay` prints, and the status shows it.
+#[test]
+fn account_of_the_initramfs_is_read_and_an_older_or_damaged_one_is_named() {
+    let Some(machine) = Machine::new() else { return };
+    let replayer = built("ahead-replay");
+    let early = "mkdir -p /run/initramfs && early=/run/initramfs/ahead-replay";
+    let status = machine.output(
+        true,
+        &format!(
+            "{early}; '{}' --json --deadline 60s \"$STORE/replay.ahead\" >$early; $ahead boot status --json | tr -d '\n'",
+            replayer.display()
+        ),
+    );
+    let status = account(&status);
+    let of_replay = &status["account"];
+    let bytes = ["issued_bytes", "already_resident_bytes"].map(|name| of_replay[name].as_u64().unwrap());
+    assert_eq!(bytes.iter().sum::<u64>(), 10 * 100_000, "{status}");
+    assert_eq!((status["replayed_in"].as_str(), status["account_unknown"].as_str()), (Some("initramfs"), None));
+    for (content, expected) in [
+        ("requests 178\\nissued_bytes 10171187\\nsubmitted_us 352110\\n", "format of an older version of ahead; "),
+        ("{\"requests\": 17", "not an account: EOF while parsing"),
+        ("\\033[2J\\000\\377", "not an account: expected value"),
+    ] {
+        let status = machine.run(true, &format!("{early}; printf '{content}' >$early; $ahead boot status"));
+        let row = status.out.lines().find(|line| line.starts_with("    replay  ")).unwrap();
+        assert!(row.starts_with("    replay  not known: /run/initramfs/ahead-replay: "), "{row}");
+        assert!(row.contains(expected) && !row.contains('\x1b') && status.err.is_empty(), "{row} {}", status.err);
+    }
+    // A contradictory account is shown, as it may come from a program with a defect; no figure of it overflows.
+    let most = u64::MAX;
+    let content = format!("{{\"bridged_bytes\": {most}, \"stale_bytes\": {most}, \"issued_bytes\": 1}}");
+    let status = machine.output(true, &format!("{early}; printf '{content}' >$early; $ahead boot status"));
+    assert!(status.contains("before PID 1: prefetched 0 B in 0 requests"), "{status}");
+    let empty = machine.output(true, &format!("{early}; : >$early; $ahead boot status"));
+    assert!(empty.contains("    replay  none in this boot"), "{empty}");
+}

@@ -26,7 +26,6 @@
 //! wait for one, without a limit; or leave a byte out of the account.
 
 mod account;
-pub mod account_lines;
 mod confirm;
 mod description_check;
 mod devices;

@@ -46,7 +46,7 @@ impl Maker {
     }
 
     /// The command that makes the image again.
-    fn command(self) -> &'static str {
+    pub(super) fn command(self) -> &'static str {
         match self {
             Maker::InitramfsTools => "sudo update-initramfs -u",
             Maker::Dracut => "sudo dracut --force",

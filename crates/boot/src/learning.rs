@@ -8,7 +8,7 @@ use super::state::BootState;
 use super::store::BootStore;
 use super::{Circumstances, Off};
 use ahead::output::system;
-use ahead::prefetch::{self, Account, Skipped};
+use ahead::prefetch::{self, Account};
 use ahead::record::{Recorder, Scope};
 use ahead::{Error, Notify, Result};
 use ahead_model::sorting;
@@ -145,7 +145,14 @@ pub fn end_observation(stale_limit_percent: u32) -> Result<()> {
     } else {
         (
             state.boots_since_recording.saturating_add(1),
-            last_account().map_or(0, |(account, is_early)| stale_percent(&account, is_early)),
+            match last_account() {
+                Ok(Some((account, is_early))) => stale_percent(&account, is_early),
+                Ok(None) => 0,
+                Err(why) => {
+                    tracing::warn!("{why}");
+                    0
+                }
+            },
         )
     };
     let stale_limit_percent = Some(stale_limit_percent);
@@ -162,14 +169,10 @@ fn target_reached_us() -> Option<u64> {
 /// The share of the profile that no longer fits, percent, rounded up: changed and missing files. Files that an early replay misses may be on
 /// file systems that were not mounted yet.
 fn stale_percent(account: &Account, is_early: bool) -> u32 {
-    let skipped = |skipped: &Skipped| skipped.bytes;
-    let missing = account.skipped.get(&prefetch::Reason::Missing).filter(|_| !is_early).map_or(0, skipped);
-    let all = account.issued_bytes.saturating_sub(account.bridged_bytes)
-        + account.already_resident_bytes
-        + account.stale_bytes
-        + account.failed_bytes
-        + account.skipped.values().map(skipped).sum::<u64>();
-    let stale = (account.stale_bytes + missing).min(all);
+    let missing = account.skipped.get(&prefetch::Reason::Missing).filter(|_| !is_early);
+    let missing_bytes = missing.map_or(0, |skipped| skipped.bytes);
+    let all = account.accounted_bytes();
+    let stale = account.stale_bytes.saturating_add(missing_bytes).min(all);
     if all == 0 { 0 } else { (u128::from(stale) * 100).div_ceil(u128::from(all)) as u32 }
 }
 
@@ -196,5 +199,13 @@ mod tests {
         account.skip(prefetch::Reason::Missing, 50);
         account.skip(prefetch::Reason::OverBudget, 100);
         assert_eq!((stale_percent(&account, false), stale_percent(&account, true)), (34, 17));
+    }
+    #[test]
+    fn contradictory_account_is_no_overflow() {
+        let mut account = Account::default();
+        (account.bridged_bytes, account.stale_bytes) = (u64::MAX, u64::MAX);
+        (account.already_resident_bytes, account.failed_bytes) = (u64::MAX, u64::MAX);
+        account.skip(prefetch::Reason::Missing, u64::MAX);
+        assert_eq!(stale_percent(&account, false), 100);
     }
 }

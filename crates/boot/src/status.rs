@@ -35,8 +35,8 @@ pub struct Status {
     pub state: BootState,
     /// The profiles that packages carry.
     pub packages: PackageCounts,
-    /// The account of this boot's replay.
-    pub account: Option<Account>,
+    /// The account of this boot's replay; an error: why it is not known.
+    pub account: Result<Option<Account>, String>,
     /// Whether that began before PID 1.
     pub replayed_early: bool,
 }
@@ -74,7 +74,13 @@ pub fn status() -> Status {
     let (readable, skipped): (Vec<_>, Vec<_>) = packages.iter().partition(|package| package.files.is_ok());
     let learned = readable.iter().filter(|package| package.is_known(&known)).count();
     let (installed, systemd_runs) = (is_installed(Path::new("/")), systemd_runs());
-    let (account, replayed_early) = last_account().unzip();
+    let (account, replayed_early) = match last_account() {
+        Ok(last) => {
+            let (account, replayed_early) = last.unzip();
+            (Ok(account), replayed_early)
+        }
+        Err(why) => (Err(why), None),
+    };
     Status {
         installed,
         systemd_runs,

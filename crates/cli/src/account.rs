@@ -8,10 +8,9 @@ use ahead_report::text::one_line;
 /// In several lines: `ahead replay`.
 pub fn lines(account: &Account, waited: bool) -> String {
     let mut lines = Vec::new();
-    let prefetched = account.issued_bytes - account.bridged_bytes;
     lines.push(format!(
         "prefetched        {:>10}  in {}",
-        size(prefetched),
+        size(account.prefetched_bytes()),
         count(account.requests, "request", "requests")
     ));
     let rows = [
@@ -53,7 +52,7 @@ pub fn lines(account: &Account, waited: bool) -> String {
 pub fn line(account: &Account) -> String {
     let mut parts = vec![format!(
         "prefetched {} in {}",
-        size(account.issued_bytes - account.bridged_bytes),
+        size(account.prefetched_bytes()),
         count(account.requests, "request", "requests")
     )];
     let amounts = [
@@ -115,7 +114,7 @@ fn device(used: &UsedDevice) -> String {
         }
         (source, _, _) => source.name().to_owned(),
     };
-    format!("{number} read {order} ({source})")
+    format!("{} read {order} ({source})", one_line(number))
 }
 
 #[cfg(test)]

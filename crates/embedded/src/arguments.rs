@@ -26,6 +26,7 @@ Options:
       --deadline TIME   Give up after this time, as in 30s
       --priority CLASS  normal: as any program; idle: after the reads of all other programs [default: normal]
       --root DIR        The paths are below this directory, as in an initramfs
+      --json            Print the account as JSON, as `ahead replay --json` does
   -h, --help            Print help
   -V, --version         Print version
 ";
@@ -50,6 +51,8 @@ pub struct Arguments {
     pub nul: bool,
     /// The directory below which the paths are.
     pub root: Option<PathBuf>,
+    /// Whether the account is JSON.
+    pub json: bool,
     low_memory: bool,
     wait: bool,
     budget_bytes: Option<u64>,
@@ -81,6 +84,7 @@ pub fn parse(mut parser: Parser) -> Result<Asked, lexopt::Error> {
     while let Some(argument) = parser.next()? {
         match argument {
             Arg::Short('0') | Arg::Long("null") => arguments.nul = true,
+            Arg::Long("json") => arguments.json = true,
             Arg::Long("low-memory") => arguments.low_memory = true,
             Arg::Long("wait") => arguments.wait = true,
             Arg::Long("budget") => arguments.budget_bytes = Some(value(&mut parser, "--budget", parse_size_with_unit)?),

@@ -1,7 +1,7 @@
 //! `ahead-replay`: prefetches the pages of a profile or a list on a small machine, for instance from its init script.
 //!
 //! ```text
-//!     arguments ──▶ input::load ──▶ Profile ─────────────▶ Replay: two threads ──▶ Account ──▶ one figure per line,
+//!     arguments ──▶ input::load ──▶ Profile ─────────────▶ Replay: two threads ──▶ Account ──▶ one figure per line, or JSON,
 //!                        └────────▶ List ──▶ lookups ──▶ Profile ──▲                               on standard output
 //! ```
 //!
@@ -13,8 +13,9 @@
 
 mod arguments;
 mod input;
+mod lines;
 
-use ahead::prefetch::{Options, account_lines, reserve_descriptors, resolve};
+use ahead::prefetch::{Options, reserve_descriptors, resolve};
 use ahead::{Account, Profile, Replay};
 use ahead_files::lists::List;
 use ahead_sys::descriptors;
@@ -52,7 +53,7 @@ fn replay(arguments: Arguments, began: Instant) -> ExitCode {
         Ok(root) => root,
         Err(error) => return failed(1, &error.to_string()),
     };
-    let options = arguments.options(began);
+    let (options, as_json) = (arguments.options(began), arguments.json);
     let replayed = input::load(&arguments.file, arguments.nul).and_then(|input| {
         let replayed = match input {
             Input::Profile(profile) => replay_profile(*profile, root, options),
@@ -61,7 +62,10 @@ fn replay(arguments: Arguments, began: Instant) -> ExitCode {
         replayed.map_err(|error| error.to_string())
     });
     match replayed {
-        Ok(account) => print(&account_lines::lines(&account)),
+        Ok(account) => match serde_json::to_string_pretty(&account) {
+            Ok(json) => print(&if as_json { json + "\n" } else { lines::of(&json) }),
+            Err(error) => failed(1, &format!("write the account: {error}")),
+        },
         Err(why) => failed(1, &why),
     }
 }

@@ -238,8 +238,9 @@ impl UsedDevice {
     }
 }
 
-/// The result of a prefetch. Sizes in bytes, times in microseconds since its start.
+/// The result of a prefetch. Sizes in bytes, times in microseconds since its start. What the JSON of an older version lacks has its default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct Account {
     /// Read-ahead calls.
@@ -251,12 +252,10 @@ pub struct Account {
     /// Issued bytes that were read only to join two used ranges.
     pub bridged_bytes: u64,
     /// Issued bytes that are resident as large folios.
-    #[serde(default)]
     pub large_folio_bytes: u64,
     /// Used bytes that were in the page cache already.
     pub already_resident_bytes: u64,
     /// Used bytes in holes of their files: nothing is read for them.
-    #[serde(default)]
     pub holes_bytes: u64,
     /// Used bytes whose residency this process may not query. They are issued; the kernel skips resident pages.
     pub residency_unknown_bytes: u64,
@@ -285,10 +284,9 @@ pub struct Account {
     /// When all pages had arrived; `None`: the prefetch did not wait for that, or not to the end.
     pub arrived_us: Option<u64>,
     /// When the program had ended, since the start of `ahead run`. `None`: no program was started, or the account was written before its end.
-    #[serde(default)]
     pub program_us: Option<u64>,
     /// The window that followed the program; `None`: everything was fetched at once.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<Following>,
     /// Of the issued: what the program used. `None`: not judged by [`crate::compare::judge`].
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -303,7 +301,7 @@ pub struct Account {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost_events: Option<u64>,
     /// Every issued range, in order of issue. Kept with [`crate::prefetch::Options::keep_ranges`].
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ranges: Vec<Issued>,
 }
 
@@ -342,12 +340,19 @@ impl Account {
         self.first_failure.get_or_insert_with(|| why.to_string());
     }
 
+    /// Issued used bytes. An account from a file may contradict itself.
+    pub fn prefetched_bytes(&self) -> u64 {
+        self.issued_bytes.saturating_sub(self.bridged_bytes)
+    }
+
     /// Used bytes in this account. After the prefetch these are all used bytes of the profile.
     pub fn accounted_bytes(&self) -> u64 {
         let skipped = self.skipped.values().fold(0u64, |sum, skipped| sum.saturating_add(skipped.bytes));
         let refetched = self.window.as_ref().map_or(0, |window| window.refetched_bytes);
-        let fetched = self.issued_bytes - self.bridged_bytes - refetched + self.already_resident_bytes;
-        skipped.saturating_add(fetched + self.holes_bytes + self.stale_bytes + self.failed_bytes)
+        let fetched = self.prefetched_bytes().saturating_sub(refetched);
+        [self.already_resident_bytes, self.holes_bytes, self.stale_bytes, self.failed_bytes, skipped]
+            .into_iter()
+            .fold(fetched, u64::saturating_add)
     }
 }
 

@@ -41,6 +41,7 @@ pub fn next_steps(root: &Path, linger: Duration) {
 }
 
 fn value(status: &Status) -> serde_json::Value {
+    let account = status.account.as_ref().ok().and_then(Option::as_ref);
     json!({
         "installed": status.installed,
         "systemd": status.systemd_runs,
@@ -63,8 +64,9 @@ fn value(status: &Status) -> serde_json::Value {
         "packages_changed": status.state.packages_changed,
         "recording_requested": status.state.requested,
         "package_profiles": status.packages,
-        "replayed_in": status.account.as_ref().map(|_| if status.replayed_early { "initramfs" } else { "systemd" }),
-        "account": status.account,
+        "replayed_in": account.map(|_| if status.replayed_early { "initramfs" } else { "systemd" }),
+        "account": account,
+        "account_unknown": status.account.as_ref().err(),
     })
 }
 
@@ -100,13 +102,14 @@ fn lines(status: &Status) -> String {
     };
     rows.push(("next boot", next));
     rows.extend(status.packages.rows().into_iter().map(|(name, value)| (name, printable(value.as_bytes()))));
-    let replay = status.account.as_ref().map_or_else(
-        || "none in this boot".into(),
-        |account| {
+    let replay = match &status.account {
+        Ok(None) => "none in this boot".into(),
+        Ok(Some(account)) => {
             let by = if status.replayed_early { "before PID 1" } else { "by systemd" };
             format!("{by}: {}", crate::account::line(account))
-        },
-    );
+        }
+        Err(why) => format!("not known: {}", printable(why.as_bytes())),
+    };
     rows.push(("replay", replay));
     rows.iter().map(|(name, value)| format!("{name:>10}  {value}\n")).collect()
 }
