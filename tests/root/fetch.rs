@@ -7,6 +7,7 @@ mod folios;
 mod silent;
 mod stalled;
 mod window;
+mod yielding;
 
 use ahead_profile::{Extent, Lookup, Metadata, Profile};
 use ahead_sys::{block, cache, mounting, openat};

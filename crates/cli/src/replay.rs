@@ -47,6 +47,10 @@ pub struct Replay {
     /// How much of the disks to take from other programs: idle leaves them what they want, and fills no rotating disk's queue
     #[arg(long, value_name = "CLASS", default_value = "idle")]
     priority: Priority,
+    /// Let other programs read first: pause within one request when one reads the same disk, and go on when it is quiet. On a disk that is
+    /// never quiet there is one request a second. Network and FUSE file systems have no counts for it, and are read at once
+    #[arg(long = "yield")]
+    yields: bool,
     /// Use this description of the disks, instead of what `ahead probe --save` has kept of them: a device description or a disk model
     #[arg(long, value_name = "FILE")]
     device: Option<PathBuf>,
@@ -104,6 +108,7 @@ impl Replay {
         let request = Request::new(profile, options)
             .root(self.root.path().map(Path::to_owned))
             .device(self.device.clone())
+            .yields(self.yields)
             .send_account(true);
         let explain = |error: &ahead::Error| match error {
             ahead::Error::Load(LoadError::Decode { source: DecodeError::NotAProfile, .. }) => {

@@ -259,6 +259,15 @@ impl Brake {
         state.stopped.map_or(Ok(()), |(reason, _)| Err(reason))
     }
 
+    /// For workers that let others go first: returns after this time, or with the reason to stop.
+    pub(crate) fn rest(&self, time: Duration) -> Result<(), Stop> {
+        self.look_at_clock();
+        self.see(Instant::now());
+        let state = self.lock();
+        let (state, _) = self.changed.wait_timeout_while(state, time, |state| state.stopped.is_none()).ignore_poison();
+        state.stopped.map_or(Ok(()), |(reason, _)| Err(reason))
+    }
+
     /// Whether workers that check are held, so that they do not count as blocked.
     pub fn is_paused(&self) -> bool {
         self.held.load(Ordering::Acquire) && self.lock().paused

@@ -12,7 +12,8 @@
 //! ```
 //!
 //! In: ranges of a file or of memory, and their device. Out: requests that the kernel executes; data only by direct reads. A device has a lane: a
-//! bounded queue, and few requests at the same time. One that does not answer holds its lane, and no other one.
+//! bounded queue, and few requests at the same time. One that does not answer holds its lane, and no other one. [`YieldToReaders`] lets all other
+//! programs read first.
 //!
 //! This crate must never decide what to fetch, wait for the data of a request in the page cache (but a block's), keep a thread without work, or touch a
 //! lock of the parent in a child made by fork.
@@ -28,6 +29,7 @@ mod pool;
 mod requests;
 mod turns;
 mod workers;
+mod yielding;
 
 pub use before_request::{BeforeRequest, is_paused, set_before_request};
 pub use brake::{Brake, LOOK_INTERVAL, Limit, Stop};
@@ -38,3 +40,4 @@ pub use pool::{LONGEST_STILL, NOT_ANSWERING, WorkerPool};
 pub use requests::Requests;
 pub use turns::Turn;
 pub use workers::{Job, Workers};
+pub use yielding::YieldToReaders;

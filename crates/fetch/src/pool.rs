@@ -47,6 +47,9 @@ pub const LONGEST_STILL: Duration = Duration::from_secs(2);
 /// (`SD_TIMEOUT` in drivers/scsi/sd.h). A disk that has to spin up takes 5 to 15 seconds.
 pub const NOT_ANSWERING: Duration = Duration::from_secs(30);
 
+/// Time between two looks whether others still go first.
+const PAUSED_LOOK: Duration = Duration::from_millis(2);
+
 /// Threads of a limited process that are no workers: that of the caller, which watches, and that of the prefetch.
 const OTHER_THREADS: usize = 2;
 
@@ -168,6 +171,11 @@ impl WorkerPool {
         self.see(device);
         if self.is_given_up(device) {
             return Err(Stop::NotAnswering);
+        }
+        // Before the request asks: this pause ends when the prefetch is stopped.
+        while self.devices[device].number.is_some_and(before_request::is_paused) {
+            self.brake.rest(PAUSED_LOOK)?;
+            self.see(device);
         }
         self.brake.check()
     }

@@ -18,16 +18,16 @@ const LONGEST: Duration = Duration::from_secs(6);
 const STRETCH: u64 = 256 << 10;
 
 /// An emulated disk with an evicted file whose inode is in memory.
-struct Disk {
-    info: DiskInfo,
-    profile: Profile,
-    file: PathBuf,
+pub(super) struct Disk {
+    pub(super) info: DiskInfo,
+    pub(super) profile: Profile,
+    pub(super) file: PathBuf,
     _disks: Disks,
 }
 
 impl Disk {
     /// A disk of this model, with this many used pages. `None`, with the reason printed, where disks cannot be emulated.
-    fn new(model: &str, pages: u64) -> Option<Disk> {
+    pub(super) fn new(model: &str, pages: u64) -> Option<Disk> {
         let mut disks = Disks::new()?;
         let (info, mount) = disks.mounted("stalled", &["--size", "256M", "--model", model]);
         let file = mount.join("file");

@@ -17,6 +17,7 @@ use crate::device_store::Descriptions;
 use crate::notify::Notify;
 use crate::store::note::{self, Verdict};
 use crate::{Error, Result, output, store};
+use ahead_fetch::YieldToReaders;
 use ahead_files::lists::List;
 use ahead_plan::worth::worth;
 use ahead_process::{CancelToken, ResultPipe, Signals, Worker};
@@ -58,6 +59,8 @@ ahead_model::options! {
         pub account_file: Option<PathBuf>,
         /// Send the account back: [`PrefetchProcess::account`].
         pub send_account: bool,
+        /// Let all other readers of the disks go first ([`ahead_fetch::YieldToReaders`]).
+        pub yields: bool,
     }
 }
 
@@ -208,6 +211,9 @@ fn work(
 }
 
 fn prefetch(request: &Request, results: &mut ResultPipe, cancelled: CancelToken, notify: Notify<'_>) -> Result<()> {
+    if request.yields {
+        ahead_fetch::set_before_request(YieldToReaders::default());
+    }
     let root = request.root.as_deref().map_or_else(|| Ok(Root::default()), Root::at)?;
     let loaded = match &request.profile {
         ProfileFile::Named(path) => ahead_files::load(path)?,
@@ -252,7 +258,7 @@ fn not_worth_it(request: &Request, profile: &Profile) -> Option<Account> {
 impl Request {
     /// To prefetch a profile. The account is not kept.
     pub fn new(profile: ProfileFile, options: Options) -> Request {
-        Request { profile, options, root: None, device: None, account_file: None, send_account: false }
+        Request { profile, options, root: None, device: None, account_file: None, send_account: false, yields: false }
     }
 
     /// Whether a program waits for the prefetch (`ahead run`).

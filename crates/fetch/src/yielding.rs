@@ -1,0 +1,252 @@
+//! Lets other programs read a disk first: a request is made while none of them reads there.
+//!
+//! ```text
+//!     own        ███       ███    · · · paused · · ·     ███
+//!     others           (none)  ▒▒▒ ▒▒▒▒ ▒▒                     ▒▒▒
+//!     in flight  1 1 1 0   1 1 1 1 1 0 1 1 0 0 0 0 0     1 1 1 …
+//!                      ╰ go    ╰ longer than an own request takes, or reads that are not ours: paused
+//!                                          ╰───── quiet for PAUSE × an own request: go
+//! ```
+//!
+//! The kernel counts what each disk and each process reads. What a disk has delivered beyond what this process asked for, others have read. While own
+//! requests are in flight that is not known, so they go in bursts, and the next burst begins when nothing is in flight. What is in flight for longer
+//! than a burst takes is read by others, too. They wait for one burst at most. As a pause is [`PAUSE`] times as long as a burst, that delays a reader
+//! that begins again after each pause by less than a tenth. A disk that never becomes quiet gets a burst each [`LONGEST_PAUSE`].
+
+use crate::before_request::BeforeRequest;
+use ahead_model::DeviceNumber;
+use ahead_sys::locks::IgnorePoison;
+use ahead_sys::{diskstats, usage};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// A pause in bursts. On a disk that seeks, a burst costs another reader up to two positionings: its own, and the way back.
+const PAUSE: u32 = 20;
+
+/// The shortest pause: programs compute for some milliseconds between reads.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
+
+/// After this time there is a burst on a disk that others read without a gap. Otherwise a backup would hold up a prefetch for hours. One burst a
+/// second takes one to two percent of a disk that seeks.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// What is in flight for this many times as long as a burst usually takes is read by others.
+const PATIENCE: u32 = 3;
+
+/// The same before the first burst has ended: a request of a rotating disk with a full queue.
+const FIRST_PATIENCE: Duration = Duration::from_millis(100);
+
+/// The most requests of a burst. A disk that serves requests in parallel answers as many in the time of one.
+const MOST_OF_BURST: u32 = 16;
+
+/// A burst may take this much longer than the shortest one, in percent, and the next one is larger.
+const PARALLEL_PERCENT: u32 = 150;
+
+/// After a burst that was too large, this many do not grow.
+const BETWEEN_TRIALS: u32 = 16;
+
+/// Bounds of the time between two looks at a disk. A look takes 10 us.
+const LOOKS: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(2));
+
+/// Disks that are looked at. On further ones, others do not go first.
+const MOST_DISKS: usize = 64;
+
+/// What the kernel counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Counts {
+    /// Reads of the disk, anyone's.
+    in_flight: u64,
+    /// Bytes that the disk has delivered.
+    disk_bytes: u64,
+    /// Bytes that this process has asked any disk for.
+    own_bytes: u64,
+}
+
+impl Counts {
+    /// Bytes that others have read, up to a constant, if nothing is in flight: what this process read of other disks makes it too small.
+    fn others_bytes(self) -> i64 {
+        self.disk_bytes.wrapping_sub(self.own_bytes) as i64
+    }
+}
+
+/// Whether a request may be made now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    Go,
+    /// Look again after this time.
+    Wait(Duration),
+}
+
+/// When requests are made on one disk: counts and times come in, turns go out.
+#[derive(Debug, Default)]
+struct Pace {
+    /// Begin of the burst of which the end was not seen yet, and its requests.
+    burst: Option<(Instant, u32)>,
+    /// The most requests of a burst now; 0: as one.
+    most: u32,
+    /// Bursts until a larger one is tried.
+    until_larger: u32,
+    /// How long bursts took: the longest of late, and the shortest of all.
+    longest: Option<Duration>,
+    shortest: Option<Duration>,
+    /// The counts when nothing was in flight.
+    quiet: Option<Counts>,
+    /// Since when there is a pause, and when others were last seen.
+    paused: Option<(Instant, Instant)>,
+}
+
+impl Pace {
+    /// Decides on a request. [`Turn::Go`]: it is made now.
+    fn ask(&mut self, now: Instant, counts: Counts) -> Turn {
+        let turn = self.look(now, counts);
+        if turn == Turn::Go {
+            self.paused = None;
+            self.burst = Some(self.burst.map_or((now, 1), |(began, requests)| (began, requests + 1)));
+        }
+        turn
+    }
+
+    /// The same, without a request.
+    fn look(&mut self, now: Instant, counts: Counts) -> Turn {
+        if self.paused.is_none()
+            && let Some((began, requests)) = self.burst
+            && requests < self.most
+            && now.saturating_duration_since(began) < self.longest.unwrap_or_default()
+        {
+            return Turn::Go;
+        }
+        if counts.in_flight > 0 {
+            match self.burst {
+                Some((began, _)) if now.saturating_duration_since(began) < self.patience() => {
+                    return Turn::Wait(self.until_next_look());
+                }
+                _ => self.see_others(now),
+            }
+        } else {
+            self.take_quiet(now, counts);
+        }
+        let Some((since, seen)) = self.paused else { return Turn::Go };
+        let left = self.pause().saturating_sub(now.saturating_duration_since(seen));
+        let longest = LONGEST_PAUSE.saturating_sub(now.saturating_duration_since(since));
+        match left.min(longest) {
+            Duration::ZERO => Turn::Go,
+            left => Turn::Wait(left.min(self.until_next_look())),
+        }
+    }
+
+    /// Nothing is in flight.
+    fn take_quiet(&mut self, now: Instant, counts: Counts) {
+        let before = self.quiet.replace(counts).unwrap_or(counts);
+        let burst = self.burst.take();
+        if counts.others_bytes() > before.others_bytes() {
+            return self.see_others(now);
+        }
+        // If nothing was read, all of its pages were resident.
+        if let Some((began, requests)) = burst.filter(|_| counts.disk_bytes != before.disk_bytes) {
+            self.end_burst(now.saturating_duration_since(began), requests);
+        }
+    }
+
+    fn is_paused(&self) -> bool {
+        self.paused.is_some()
+    }
+
+    fn see_others(&mut self, now: Instant) {
+        self.burst = None;
+        self.most = 1;
+        self.paused = Some((self.paused.map_or(now, |(since, _)| since), now));
+    }
+
+    fn end_burst(&mut self, took: Duration, requests: u32) {
+        // Lengths and distances differ: one short request must not make the next one look like that of others.
+        self.longest = Some(self.longest.map_or(took, |longest| took.max(longest * 7 / 8)));
+        let shortest = self.shortest.map_or(took, |shortest| shortest.min(took));
+        self.shortest = Some(shortest);
+        self.until_larger = self.until_larger.saturating_sub(1);
+        if took > shortest * PARALLEL_PERCENT / 100 {
+            (self.most, self.until_larger) = ((requests / 2).max(1), BETWEEN_TRIALS);
+        } else if self.until_larger == 0 {
+            self.most = (requests * 2).clamp(1, MOST_OF_BURST);
+        }
+    }
+
+    fn patience(&self) -> Duration {
+        self.longest.map_or(FIRST_PATIENCE, |longest| (longest * PATIENCE).max(LOOKS.1))
+    }
+
+    fn pause(&self) -> Duration {
+        (self.longest.unwrap_or_default() * PAUSE).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
+    }
+
+    fn until_next_look(&self) -> Duration {
+        (self.longest.unwrap_or_default() / 4).clamp(LOOKS.0, LOOKS.1)
+    }
+}
+
+/// The disk of a device, and its turns.
+#[derive(Debug)]
+struct Disk {
+    number: DeviceNumber,
+    pace: Mutex<Pace>,
+}
+
+impl Disk {
+    /// `None`: the kernel counts no reads of it (a network or FUSE file system).
+    fn of(device: DeviceNumber) -> Option<Disk> {
+        let (number, _) = diskstats::place_on_disk(device).ok()?;
+        diskstats::reads_in_flight(number).ok()?;
+        Some(Disk { number, pace: Mutex::default() })
+    }
+
+    /// `None`: the disk has vanished.
+    fn counts(&self) -> Option<Counts> {
+        // What ends or is asked for between these calls makes others' share smaller, not larger.
+        let disk_bytes = diskstats::reads(self.number).ok()?.bytes;
+        let in_flight = diskstats::reads_in_flight(self.number).ok()?;
+        Some(Counts { in_flight, disk_bytes, own_bytes: usage::own_read_bytes() })
+    }
+}
+
+/// Has requests wait while others read the same disk: `set_before_request(YieldToReaders::default())`.
+///
+/// Devices without counts (network and FUSE file systems, file systems on several disks) get their requests at once.
+#[derive(Debug, Default)]
+pub struct YieldToReaders {
+    /// `None`: without counts.
+    disks: Mutex<BTreeMap<DeviceNumber, Option<Arc<Disk>>>>,
+}
+
+impl YieldToReaders {
+    fn disk_of(&self, device: DeviceNumber) -> Option<Arc<Disk>> {
+        let mut disks = self.disks.lock().ignore_poison();
+        if disks.len() >= MOST_DISKS && !disks.contains_key(&device) {
+            return None;
+        }
+        disks.entry(device).or_insert_with(|| Disk::of(device).map(Arc::new)).clone()
+    }
+}
+
+impl BeforeRequest for YieldToReaders {
+    fn wait(&self, device: DeviceNumber) {
+        let Some(disk) = self.disk_of(device) else { return };
+        while let Some(counts) = disk.counts() {
+            let turn = disk.pace.lock().ignore_poison().ask(Instant::now(), counts);
+            match turn {
+                Turn::Go => return,
+                // The kernel does not tell when a disk becomes quiet.
+                Turn::Wait(time) => std::thread::sleep(time),
+            }
+        }
+    }
+
+    fn is_paused(&self, device: DeviceNumber) -> bool {
+        let Some(disk) = self.disk_of(device) else { return false };
+        let Some(counts) = disk.counts() else { return false };
+        let mut pace = disk.pace.lock().ignore_poison();
+        matches!(pace.look(Instant::now(), counts), Turn::Wait(_)) && pace.is_paused()
+    }
+}
+
+#[cfg(test)]
+mod tests;
