@@ -25,6 +25,7 @@ const MAX_WORDS: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct AppKey {
     /// The file that was executed, an absolute path.
+    #[serde(with = "text")]
     pub program: Vec<u8>,
     /// The script or module of an interpreter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -39,9 +40,9 @@ pub struct AppKey {
 #[serde(rename_all = "snake_case")]
 pub enum Script {
     /// A file, an absolute path.
-    File(Vec<u8>),
+    File(#[serde(with = "text")] Vec<u8>),
     /// A module (`python -m`), a class (`java`) or an applet (`busybox`).
-    Module(Vec<u8>),
+    Module(#[serde(with = "text")] Vec<u8>),
 }
 
 /// A key, and the variant that a start belongs to if arguments matter.
@@ -190,6 +191,32 @@ impl AppKey {
         let plain = |at: char| if at.is_ascii_alphanumeric() || "._+-".contains(at) { at } else { '_' };
         let name: String = self.name().chars().map(plain).take(MAX_NAME).collect();
         format!("{name}-{:08x}", hash.finalize())
+    }
+}
+
+/// Bytes as text where they are UTF-8, or else as numbers.
+mod text {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(untagged)]
+    enum Text {
+        Utf8(String),
+        Bytes(Vec<u8>),
+    }
+
+    pub fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => text.serialize(to),
+            Err(_) => bytes.serialize(to),
+        }
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+        Ok(match Text::deserialize(from)? {
+            Text::Utf8(text) => text.into_bytes(),
+            Text::Bytes(bytes) => bytes,
+        })
     }
 }
 

@@ -17,8 +17,12 @@ mod agreement;
 mod decision;
 mod history;
 mod key;
+mod store;
+mod user_apps;
 
 pub use agreement::{JOIN_FROM, SPLIT_BELOW, VariantState, Variants, agreement};
 pub use decision::{DecisionReason, StartDecision, StartSituation, UserChoice, WaitLimits, decide, too_little_gain};
 pub use history::{AppStart, COLD_PERCENT, History, RECENT_STARTS, StartGain, StartTiming, Treatment};
 pub use key::{AppKey, AppVersion, Script, StartKey};
+pub use store::{App, AppStore, AppsError, AppsLock, Forgotten, HOME, KEPT_STARTS, MAX_APPS, UseDays, UserStore};
+pub use user_apps::UserApps;

@@ -15,11 +15,13 @@ use super::state::{BootState, KEPT_BOOTS};
 use ahead::Result;
 use ahead::output::system;
 use ahead_files::lists::content::ContentReader;
+use ahead_files::{MERGED, RecordingStore};
 use ahead_process::undo::home;
-use ahead_profile::{File, LoadError, PathBytes, Profile};
+use ahead_profile::{PathBytes, Profile};
+use ahead_sys::directory::Directory;
 use ahead_sys::root::Root;
 use ahead_sys::{fsuuid, machine, mounts};
-use std::collections::HashMap;
+use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read};
@@ -28,7 +30,8 @@ use std::time::Duration;
 
 /// The directory of all boots.
 pub(super) const HOME: &str = "/var/lib/ahead/boot";
-const MERGED: &str = "replay.ahead";
+/// Begins the names of recordings.
+const RECORDING: &str = "boot";
 const STATE: &str = "state.json";
 /// With the kernel's release, in the directory of all boots. `ahead-boot-record.service` has it as a condition: no program has to be read
 /// from the disk of a boot to say that nothing is due.
@@ -118,14 +121,13 @@ impl BootStore {
     pub fn state(&self) -> BootState {
         let path = self.directory.join(STATE);
         let read = || -> io::Result<Option<String>> {
-            match path.symlink_metadata() {
-                Ok(there) if there.is_file() => {}
-                Ok(_) => return Err(io::Error::other("not a regular file")),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-                Err(error) => return Err(error),
-            }
+            let Ok(directory) = Directory::open(&self.directory) else { return Ok(None) };
+            let file = match directory.regular_file(OsStr::new(STATE)) {
+                Err(error) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => return Ok(None),
+                file => file.map_err(io::Error::other)?,
+            };
             let mut text = String::new();
-            fs::File::open(&path)?.take(MAX_STATE_BYTES).read_to_string(&mut text)?;
+            file.take(MAX_STATE_BYTES).read_to_string(&mut text)?;
             Ok(Some(text))
         };
         let state = read().and_then(|text| Ok(text.map(|text| serde_json::from_str(&text)).transpose()?));
@@ -178,7 +180,7 @@ impl BootStore {
     pub(super) fn replayed(&self) -> Option<Profile> {
         let path = self.profile_to_replay()?;
         let store = BootStore::of_profile(&path)?;
-        let recorded = store.load(&store.recordings());
+        let recorded = store.kept().ok()?.load_all();
         let files = recorded.iter().flat_map(|recording| &recording.files);
         let recorded: std::collections::HashSet<&PathBytes> = files.map(|file| &file.path).collect();
         let mut profile = ahead_files::load(&path).ok()?;
@@ -196,10 +198,7 @@ impl BootStore {
 
     /// The numbers of the kept recordings, ascending.
     pub fn recordings(&self) -> Vec<u64> {
-        let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten().take(MAX_ENTRIES);
-        let mut numbers: Vec<u64> = entries.filter_map(|entry| number_of(&entry.file_name())).collect();
-        numbers.sort_unstable();
-        numbers
+        self.kept().map(|kept| kept.numbers()).unwrap_or_default()
     }
 
     /// Adds a recording, removes the oldest ones, and merges the rest. `alone`: all earlier recordings are removed.
@@ -208,33 +207,7 @@ impl BootStore {
     /// The profiles cannot be written. The merged profile is the earlier one then.
     pub fn add(&self, profile: Profile, alone: bool) -> Result<()> {
         self.make()?;
-        let before = self.recordings();
-        let number = before.last().map_or(1, |last| last.saturating_add(1));
-        ahead_files::save(&profile, &self.path_of(number))?;
-        let kept_before = if alone { 0 } else { KEPT_BOOTS - 1 };
-        let (old, kept) = before.split_at(before.len().saturating_sub(kept_before));
-        // A damaged recording (a power cut) is left out, and removed in its turn.
-        let mut all = self.load(kept);
-        all.push(profile);
-        self.save_merged(all)?;
-        for number in old {
-            // The next recording tries again.
-            let _ = fs::remove_file(self.path_of(*number));
-        }
-        Ok(())
-    }
-
-    fn load(&self, numbers: &[u64]) -> Vec<Profile> {
-        let load = |number: &u64| ahead_files::load(&self.path_of(*number));
-        let loaded = numbers.iter().map(load);
-        loaded.filter_map(|loaded| loaded.inspect_err(|error| tracing::warn!("skipped: {error}")).ok()).collect()
-    }
-
-    fn save_merged(&self, recordings: Vec<Profile>) -> Result<()> {
-        let mut merged = merge(recordings);
-        // The boot is over, and its pages are still resident.
-        ContentReader::new(&Root::default(), CHECK_BYTES, CHECK_TIME).add_checks(&mut merged);
-        Ok(ahead_files::save(&merged, &self.profile_path())?)
+        Ok(self.kept()?.add(profile, alone, add_checks)?)
     }
 
     /// Makes the merged profile again from the recordings if it is damaged. Returns whether it was.
@@ -242,33 +215,26 @@ impl BootStore {
     /// # Errors
     /// It cannot be written.
     pub(super) fn repair(&self) -> Result<bool> {
-        let damaged = matches!(ahead_files::load(&self.profile_path()), Err(LoadError::Decode { .. }));
-        let recordings = if damaged { self.load(&self.recordings()) } else { Vec::new() };
-        if recordings.is_empty() {
-            return Ok(false);
-        }
-        self.save_merged(recordings)?;
-        Ok(true)
+        let Ok(kept) = self.kept() else { return Ok(false) };
+        Ok(kept.repair(add_checks)?)
     }
 
     /// Changes the entries of all recordings, as those of the merged profile were. `change` returns whether it has changed a profile.
     ///
     /// # Errors
     /// A recording cannot be written.
-    pub(super) fn change_recordings(&self, mut change: impl FnMut(&mut Profile) -> bool) -> Result<()> {
-        for number in self.recordings() {
-            let path = self.path_of(number);
-            let Ok(mut profile) = ahead_files::load(&path) else { continue };
-            if change(&mut profile) {
-                ahead_files::save(&profile, &path)?;
-            }
-        }
-        Ok(())
+    pub(super) fn change_recordings(&self, change: impl FnMut(&mut Profile) -> bool) -> Result<()> {
+        Ok(self.kept()?.change(change)?)
     }
 
-    fn path_of(&self, number: u64) -> PathBuf {
-        self.directory.join(format!("boot-{number}.ahead"))
+    fn kept(&self) -> Result<RecordingStore> {
+        Ok(RecordingStore::new(Directory::open(&self.directory)?, RECORDING, KEPT_BOOTS))
     }
+}
+
+/// The boot is over, and its pages are still resident.
+fn add_checks(merged: &mut Profile) {
+    ContentReader::new(&Root::default(), CHECK_BYTES, CHECK_TIME).add_checks(merged);
 }
 
 /// The name of the file that a settled machine has for this kernel. A release with other characters has no file: the observer starts, and says
@@ -281,58 +247,6 @@ fn settled() -> String {
 fn plain(text: &str) -> String {
     let plain = |at: char| if at.is_ascii_alphanumeric() || ".+~_-".contains(at) { at } else { '_' };
     text.chars().map(plain).take(200).collect()
-}
-
-fn number_of(name: &OsStr) -> Option<u64> {
-    name.to_str()?.strip_prefix("boot-")?.strip_suffix(".ahead")?.parse().ok()
-}
-
-/// Merges recordings in this order, whatever their dates are.
-fn merge(mut recordings: Vec<Profile>) -> Profile {
-    let date = recordings.last().map_or(0, |latest| latest.recording.created_unix_s);
-    for (number, profile) in recordings.iter_mut().enumerate() {
-        profile.recording.created_unix_s = number as u64;
-    }
-    let (earlier, by_path) = uses_of_earlier_versions(&recordings);
-    let mut merged = ahead_profile::merge(recordings);
-    merged.recording.created_unix_s = date;
-    let runs = merged.recording.runs;
-    for file in &mut merged.files {
-        let more = by_path.get(&file.path).map_or(0, |index| earlier[*index]);
-        file.extents.iter_mut().for_each(|extent| extent.runs = extent.runs.saturating_add(more).min(runs));
-    }
-    ahead_profile::fit(&mut merged);
-    merged
-}
-
-/// Recorded boots that used a version of a file.
-struct StoreVersion<'a> {
-    latest: &'a File,
-    boots: u32,
-    /// Boots that used an earlier version.
-    earlier: u32,
-}
-
-/// For each file the recorded boots that used an earlier version, and the index by path. They count as uses of what the last version has:
-/// else an upgraded file would be fetched last until most boots have used it.
-fn uses_of_earlier_versions(recordings: &[Profile]) -> (Vec<u32>, HashMap<PathBytes, usize>) {
-    let (mut versions, mut by_path): (Vec<StoreVersion>, HashMap<PathBytes, usize>) = Default::default();
-    for recording in recordings {
-        for file in recording.files.iter().filter(|file| !file.deleted && !file.extents.is_empty()) {
-            let index = by_path.get(&file.path).copied().unwrap_or_else(|| {
-                by_path.insert(file.path.clone(), versions.len());
-                versions.push(StoreVersion { latest: file, boots: 0, earlier: 0 });
-                versions.len() - 1
-            });
-            let version = &mut versions[index];
-            if !file.is_version_of(version.latest) {
-                version.earlier += std::mem::take(&mut version.boots);
-            }
-            version.latest = file;
-            version.boots += recording.recording.runs;
-        }
-    }
-    (versions.iter().map(|version| version.earlier).collect(), by_path)
 }
 
 /// The root file system: its UUID, or else its type and device.
@@ -348,7 +262,7 @@ fn root_name() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ahead_profile::{Extent, Recording};
+    use ahead_profile::{Extent, File, Recording};
 
     fn recording(used: &[u64], created_unix_s: u64) -> Profile {
         let extents = used.iter().map(|page| Extent {
@@ -393,32 +307,10 @@ mod tests {
         assert!(store.state().requested);
         fs::write(store.directory().join(STATE), "{\"requested\": 7").unwrap();
         assert_eq!(store.state(), BootState::default());
-        fs::write(store.path_of(1), "half of a file").unwrap();
+        fs::write(store.directory().join("boot-1.ahead"), "half of a file").unwrap();
         store.add(recording(&[1], 0), false).unwrap();
         assert_eq!(ahead_files::load(&store.profile_path()).unwrap().recording.runs, 1);
         assert_eq!(store.recordings(), [1, 2]);
-    }
-
-    /// Regression: a file that a package upgrade replaced had the support of one boot in five, and was fetched last for three boots.
-    #[test]
-    fn upgraded_file_keeps_the_support_of_its_earlier_versions() {
-        let version = |mtime_ns: i64, pages: &[u64]| {
-            let mut profile = recording(pages, 0);
-            profile.files[0].mtime_ns = mtime_ns;
-            profile
-        };
-        let merged =
-            merge(vec![version(1, &[0]), version(1, &[0]), version(1, &[0]), version(2, &[0, 9]), version(2, &[0])]);
-        let support: Vec<u32> = merged.files[0].extents.iter().map(|extent| extent.runs).collect();
-        assert_eq!(support, [5, 4]);
-        // A file that only the last boot read is no upgrade.
-        let new = |path: &str| {
-            let mut profile = version(2, &[0]);
-            profile.files[0].path = path.into();
-            profile
-        };
-        let merged = merge(vec![new("/a"), new("/a"), new("/b")]);
-        assert_eq!(merged.files.iter().map(|file| file.extents[0].runs).collect::<Vec<_>>(), [2, 1]);
     }
 
     #[test]

@@ -9,7 +9,9 @@
 
 pub mod lists;
 mod profile;
+mod recordings;
 mod replacement;
 
 pub use profile::{Access, ProfilePlace, load, save};
-pub use replacement::Replacement;
+pub use recordings::{MERGED, RecordingStore};
+pub use replacement::{Replacement, replace_in};

@@ -192,6 +192,17 @@ fn read(path: &Path) -> Result<Vec<u8>, LoadError> {
 /// NONBLOCK and NOCTTY: if a FIFO or terminal has replaced the file, opening it has no effect.
 const READING: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
+/// Loads the profile in an open regular file. `path`: its name, for messages.
+///
+/// Errors: every [`LoadError`]; a file of another owner than `owner`.
+pub(crate) fn load_open(file: File, path: &Path, owner: Option<u32>) -> Result<Profile, LoadError> {
+    let (bytes, stat) = read_open(file, path)?;
+    if owner.is_some_and(|owner| owner != stat.st_uid) {
+        return Err(LoadError::NotAFile { path: path.into(), kind: "a file of another user" });
+    }
+    decode_shared(&bytes.into()).map_err(|source| LoadError::Decode { path: path.into(), source })
+}
+
 fn read_open(file: File, path: &Path) -> Result<(Vec<u8>, Stat), LoadError> {
     let now = fstat(&file).map_err(|error| LoadError::Io { path: path.into(), source: error.into() })?;
     regular(path, &now)?;

@@ -10,9 +10,10 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::fs::{linkat, openat, renameat, unlinkat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
-use std::fs::File;
-use std::io;
+use std::fs::{File, Permissions};
+use std::io::{self, Write};
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::fs::{PermissionsExt, fchown};
 
 /// How many temporary names are tried before giving up.
 const NAMES: u32 = 100;
@@ -24,6 +25,29 @@ pub struct Replacement<'a> {
     file: File,
     /// `None`: it has no name yet, and ends with its descriptor.
     name: Option<String>,
+}
+
+/// Replaces a small file in one step. `mode`: its permissions, whatever the process's mask is; `owner`: user and group, if not those of the
+/// process.
+///
+/// # Errors
+/// The file cannot be written. It still has the old content.
+pub fn replace_in(
+    directory: BorrowedFd<'_>,
+    name: &OsStr,
+    content: &[u8],
+    mode: u32,
+    owner: Option<(u32, u32)>,
+) -> io::Result<()> {
+    let mut replacement = Replacement::create(directory, Mode::from_raw_mode(mode))?;
+    let file = replacement.file();
+    if let Some((user, group)) = owner {
+        fchown(&*file, Some(user), Some(group))?;
+    }
+    // The mask may have removed permissions.
+    file.set_permissions(Permissions::from_mode(mode))?;
+    file.write_all(content)?;
+    replacement.rename_to(name)
 }
 
 impl Replacement<'_> {

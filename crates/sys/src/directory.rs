@@ -17,7 +17,8 @@ pub use entry::DirectoryEntry;
 use crate::file_identity::FileIdentity;
 use crate::{Error, Result};
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, RawDir, StatxFlags, mkdirat, openat, renameat, statx, symlinkat, unlinkat,
+    AtFlags, FileType, Gid, Mode, OFlags, RawDir, StatxFlags, Uid, chownat, mkdirat, openat, renameat, statx,
+    symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -93,6 +94,42 @@ impl Directory {
     /// Its metadata now: owner, mode, device.
     pub fn metadata(&self) -> Result<Metadata> {
         self.handle.metadata().map_err(|e| failed("stat", &self.path, e))
+    }
+
+    /// Opens a regular file in it for reading. No link is followed, and nothing is opened that another file system answers for: a user may
+    /// mount one on a file of theirs.
+    ///
+    /// Errors: `InvalidInput` if it is another kind of file, or a mount point.
+    pub fn regular_file(&self, name: &OsStr) -> Result<File> {
+        let open = || -> io::Result<File> {
+            let handle = self.open_name(name, OFlags::PATH, Mode::empty())?;
+            if !is_on_one_mount(&self.handle, &handle) || !handle.metadata()?.is_file() {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+            }
+            let flags = libc::O_NOCTTY | libc::O_NONBLOCK;
+            File::options().read(true).custom_flags(flags).open(descriptor_path(&handle))
+        };
+        open().map_err(|e| failed("open", &self.path.join(name), e))
+    }
+
+    /// Opens a directory in it, unless a file system is mounted there.
+    pub fn own_directory(&self, name: &OsStr) -> Result<Directory> {
+        let inner = self.directory(name)?;
+        match is_on_one_mount(&self.handle, &inner.handle) {
+            true => Ok(inner),
+            false => Err(failed("open", &inner.path, io::Error::other("a file system is mounted on it"))),
+        }
+    }
+
+    /// Gives a directory that root has made to a user and a group. Nothing to do for its owner.
+    pub fn give_to(&self, user: u32, group: u32) -> Result<()> {
+        let now = self.metadata()?;
+        if (now.uid(), now.gid()) == (user, group) {
+            return Ok(());
+        }
+        let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
+        let given = chownat(&self.handle, "", Some(user), Some(group), AtFlags::EMPTY_PATH);
+        given.map_err(|e| failed("change the owner of", &self.path, e))
     }
 
     /// Opens a directory in it. A symbolic link is not followed.
@@ -201,13 +238,20 @@ impl Directory {
 
     /// The names in it, without `.` and `..`.
     pub fn names(&self) -> Result<Vec<OsString>> {
+        self.first_names(usize::MAX)
+    }
+
+    /// As [`Directory::names`], at most `limit` of them: another user may have made millions.
+    pub fn first_names(&self, limit: usize) -> Result<Vec<OsString>> {
         let failed = |e| failed("list", &self.path, e);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let listed = openat(&self.handle, ".", flags, Mode::empty()).map_err(failed)?;
         let mut buffer = Vec::with_capacity(LIST_BYTES);
         let mut entries = RawDir::new(listed, buffer.spare_capacity_mut());
         let mut names = Vec::new();
-        while let Some(entry) = entries.next() {
+        while names.len() < limit
+            && let Some(entry) = entries.next()
+        {
             let name = entry.map_err(failed)?.file_name().to_bytes().to_vec();
             if !matches!(name.as_slice(), b"." | b"..") {
                 names.push(OsString::from_vec(name));

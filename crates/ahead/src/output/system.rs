@@ -2,15 +2,11 @@
 
 use crate::error::IoContext;
 use crate::{Error, Result};
-use ahead_files::Replacement;
 use ahead_sys::directory::Directory;
 use ahead_sys::root::Root;
-use rustix::fs::Mode;
 use std::ffi::OsStr;
-use std::fs::Permissions;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// All users may read it, only its owner may write it.
@@ -32,13 +28,6 @@ pub fn replace(path: &Path, content: &[u8]) -> Result<()> {
 /// # Errors
 /// The file cannot be written. It still has the old content.
 pub fn replace_in(directory: &Directory, name: &OsStr, content: &[u8]) -> Result<()> {
-    let write = || -> io::Result<()> {
-        let mut replacement = Replacement::create(directory.as_fd(), Mode::from_raw_mode(MODE))?;
-        let file = replacement.file();
-        // The umask may have removed permissions.
-        file.set_permissions(Permissions::from_mode(MODE))?;
-        file.write_all(content)?;
-        replacement.rename_to(name)
-    };
-    write().what(&format!("write {}", directory.path().join(name).display()))
+    let replaced = ahead_files::replace_in(directory.as_fd(), name, content, MODE, None);
+    replaced.what(&format!("write {}", directory.path().join(name).display()))
 }
