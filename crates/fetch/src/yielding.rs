@@ -72,7 +72,7 @@ impl Counts {
 
 /// Whether a request may be made now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
+enum Permission {
     Go,
     /// Look again after this time.
     Wait(Duration),
@@ -80,7 +80,7 @@ enum Turn {
 
 /// When requests are made on one disk: counts and times come in, turns go out.
 #[derive(Debug, Default)]
-struct Pace {
+struct BurstPace {
     /// Begin of the burst of which the end was not seen yet, and its requests.
     burst: Option<(Instant, u32)>,
     /// The most requests of a burst now; 0: as one.
@@ -96,11 +96,11 @@ struct Pace {
     paused: Option<(Instant, Instant)>,
 }
 
-impl Pace {
-    /// Decides on a request. [`Turn::Go`]: it is made now.
-    fn ask(&mut self, now: Instant, counts: Counts) -> Turn {
+impl BurstPace {
+    /// Decides on a request. [`Permission::Go`]: it is made now.
+    fn ask(&mut self, now: Instant, counts: Counts) -> Permission {
         let turn = self.look(now, counts);
-        if turn == Turn::Go {
+        if turn == Permission::Go {
             self.paused = None;
             self.burst = Some(self.burst.map_or((now, 1), |(began, requests)| (began, requests + 1)));
         }
@@ -108,30 +108,30 @@ impl Pace {
     }
 
     /// The same, without a request.
-    fn look(&mut self, now: Instant, counts: Counts) -> Turn {
+    fn look(&mut self, now: Instant, counts: Counts) -> Permission {
         if self.paused.is_none()
             && let Some((began, requests)) = self.burst
             && requests < self.most
             && now.saturating_duration_since(began) < self.longest.unwrap_or_default()
         {
-            return Turn::Go;
+            return Permission::Go;
         }
         if counts.in_flight > 0 {
             match self.burst {
                 Some((began, _)) if now.saturating_duration_since(began) < self.patience() => {
-                    return Turn::Wait(self.until_next_look());
+                    return Permission::Wait(self.until_next_look());
                 }
                 _ => self.see_others(now),
             }
         } else {
             self.take_quiet(now, counts);
         }
-        let Some((since, seen)) = self.paused else { return Turn::Go };
+        let Some((since, seen)) = self.paused else { return Permission::Go };
         let left = self.pause().saturating_sub(now.saturating_duration_since(seen));
         let longest = LONGEST_PAUSE.saturating_sub(now.saturating_duration_since(since));
         match left.min(longest) {
-            Duration::ZERO => Turn::Go,
-            left => Turn::Wait(left.min(self.until_next_look())),
+            Duration::ZERO => Permission::Go,
+            left => Permission::Wait(left.min(self.until_next_look())),
         }
     }
 
@@ -186,17 +186,17 @@ impl Pace {
 
 /// The disk of a device, and its turns.
 #[derive(Debug)]
-struct Disk {
+struct YieldedDisk {
     number: DeviceNumber,
-    pace: Mutex<Pace>,
+    pace: Mutex<BurstPace>,
 }
 
-impl Disk {
+impl YieldedDisk {
     /// `None`: the kernel counts no reads of it (a network or FUSE file system).
-    fn of(device: DeviceNumber) -> Option<Disk> {
+    fn of(device: DeviceNumber) -> Option<YieldedDisk> {
         let (number, _) = diskstats::place_on_disk(device).ok()?;
         diskstats::reads_in_flight(number).ok()?;
-        Some(Disk { number, pace: Mutex::default() })
+        Some(YieldedDisk { number, pace: Mutex::default() })
     }
 
     /// `None`: the disk has vanished.
@@ -214,16 +214,16 @@ impl Disk {
 #[derive(Debug, Default)]
 pub struct YieldToReaders {
     /// `None`: without counts.
-    disks: Mutex<BTreeMap<DeviceNumber, Option<Arc<Disk>>>>,
+    disks: Mutex<BTreeMap<DeviceNumber, Option<Arc<YieldedDisk>>>>,
 }
 
 impl YieldToReaders {
-    fn disk_of(&self, device: DeviceNumber) -> Option<Arc<Disk>> {
+    fn disk_of(&self, device: DeviceNumber) -> Option<Arc<YieldedDisk>> {
         let mut disks = self.disks.lock().ignore_poison();
         if disks.len() >= MOST_DISKS && !disks.contains_key(&device) {
             return None;
         }
-        disks.entry(device).or_insert_with(|| Disk::of(device).map(Arc::new)).clone()
+        disks.entry(device).or_insert_with(|| YieldedDisk::of(device).map(Arc::new)).clone()
     }
 }
 
@@ -233,9 +233,9 @@ impl BeforeRequest for YieldToReaders {
         while let Some(counts) = disk.counts() {
             let turn = disk.pace.lock().ignore_poison().ask(Instant::now(), counts);
             match turn {
-                Turn::Go => return,
+                Permission::Go => return,
                 // The kernel does not tell when a disk becomes quiet.
-                Turn::Wait(time) => std::thread::sleep(time),
+                Permission::Wait(time) => std::thread::sleep(time),
             }
         }
     }
@@ -244,7 +244,7 @@ impl BeforeRequest for YieldToReaders {
         let Some(disk) = self.disk_of(device) else { return false };
         let Some(counts) = disk.counts() else { return false };
         let mut pace = disk.pace.lock().ignore_poison();
-        matches!(pace.look(Instant::now(), counts), Turn::Wait(_)) && pace.is_paused()
+        matches!(pace.look(Instant::now(), counts), Permission::Wait(_)) && pace.is_paused()
     }
 }
 

@@ -34,7 +34,7 @@ struct Outcome {
 impl Machine {
     /// The reader begins at `begins_us` and reads `reads` times; the prefetch makes requests whenever it may, or never.
     fn run(self, begins_us: u64, reads: usize, prefetches: bool) -> Outcome {
-        let mut pace = Pace::default();
+        let mut pace = BurstPace::default();
         // Ends of all requests in order.
         let (mut ends, mut own, mut last_is_own): (Vec<u64>, u64, bool) = (Vec::new(), 0, false);
         let (mut next_read, mut next_look, mut left, mut reader_ended) = (begins_us, 0, reads, 0);
@@ -44,12 +44,12 @@ impl Machine {
                 let now = next_look;
                 let in_flight = ends.iter().rev().take_while(|end| **end > now).count() as u64;
                 match pace.ask(at(now), counts(in_flight, own, ends.len() as u64 - own)) {
-                    Turn::Go => {
+                    Permission::Go => {
                         let end = free_at(&ends).max(now) + self.own_us;
                         ends.push(end);
                         (own, last_is_own, next_look) = (own + 1, true, now + 1);
                     }
-                    Turn::Wait(time) => next_look = now + (time.as_micros() as u64).max(1),
+                    Permission::Wait(time) => next_look = now + (time.as_micros() as u64).max(1),
                 }
                 continue;
             }
@@ -75,11 +75,11 @@ impl Machine {
 
 /// Runs bursts on a disk that no other program reads; returns the number of requests of each.
 fn bursts(many: u64, time_us: impl Fn(u64) -> u64) -> Vec<u64> {
-    let mut pace = Pace::default();
+    let mut pace = BurstPace::default();
     let (mut now, mut own, mut sizes) = (0, 0, Vec::new());
     for _ in 0..many {
         let mut burst = 0;
-        while pace.ask(at(now), counts(burst, own, 0)) == Turn::Go {
+        while pace.ask(at(now), counts(burst, own, 0)) == Permission::Go {
             (burst, own) = (burst + 1, own + 1);
         }
         assert!(burst > 0 && !pace.is_paused());
@@ -102,25 +102,25 @@ fn disk_that_serves_requests_in_parallel_gets_larger_bursts() {
 
 #[test]
 fn others_that_read_pause_the_prefetch_until_they_have_been_quiet() {
-    let mut pace = Pace { most: 1, until_larger: 9, ..Pace::default() };
-    assert_eq!(pace.ask(at(0), counts(0, 0, 0)), Turn::Go);
-    assert_eq!(pace.ask(at(1000), counts(0, 1, 0)), Turn::Go);
+    let mut pace = BurstPace { most: 1, until_larger: 9, ..BurstPace::default() };
+    assert_eq!(pace.ask(at(0), counts(0, 0, 0)), Permission::Go);
+    assert_eq!(pace.ask(at(1000), counts(0, 1, 0)), Permission::Go);
     // In flight for longer than an own request.
-    assert!(matches!(pace.ask(at(1000 + 3500), counts(1, 2, 0)), Turn::Wait(_)));
+    assert!(matches!(pace.ask(at(1000 + 3500), counts(1, 2, 0)), Permission::Wait(_)));
     assert!(pace.is_paused());
     // Quiet, but others have read meanwhile: the pause begins again.
-    assert!(matches!(pace.ask(at(15_000), counts(0, 2, 1)), Turn::Wait(_)));
-    assert!(matches!(pace.ask(at(34_000), counts(0, 2, 1)), Turn::Wait(_)));
-    assert_eq!(pace.ask(at(36_000), counts(0, 2, 1)), Turn::Go);
+    assert!(matches!(pace.ask(at(15_000), counts(0, 2, 1)), Permission::Wait(_)));
+    assert!(matches!(pace.ask(at(34_000), counts(0, 2, 1)), Permission::Wait(_)));
+    assert_eq!(pace.ask(at(36_000), counts(0, 2, 1)), Permission::Go);
 }
 
 /// Regression: reads that began and ended while an own request was in flight were not seen, and a reader that computes for 2 ms between its reads took
 /// four times as long.
 #[test]
 fn read_of_others_during_an_own_request_is_seen_when_that_has_ended() {
-    let mut pace = Pace::default();
-    assert_eq!(pace.ask(at(0), counts(0, 0, 0)), Turn::Go);
-    assert!(matches!(pace.ask(at(5000), counts(0, 1, 1)), Turn::Wait(_)));
+    let mut pace = BurstPace::default();
+    assert_eq!(pace.ask(at(0), counts(0, 0, 0)), Permission::Go);
+    assert!(matches!(pace.ask(at(5000), counts(0, 1, 1)), Permission::Wait(_)));
     assert!(pace.is_paused());
 }
 
@@ -134,11 +134,11 @@ fn disk_that_is_never_quiet_gets_a_request_a_second() {
 
 #[test]
 fn resident_pages_say_nothing_about_the_disk() {
-    let mut pace = Pace::default();
+    let mut pace = BurstPace::default();
     for now in 0..10 {
-        assert_eq!(pace.ask(at(now * 100), counts(0, 0, 0)), Turn::Go);
+        assert_eq!(pace.ask(at(now * 100), counts(0, 0, 0)), Permission::Go);
     }
-    assert!(matches!(pace.ask(at(30_000), counts(1, 1, 0)), Turn::Wait(_)));
+    assert!(matches!(pace.ask(at(30_000), counts(1, 1, 0)), Permission::Wait(_)));
     assert!(!pace.is_paused());
     assert_eq!(pace.longest, None);
 }
@@ -161,9 +161,9 @@ proptest! {
     /// Any counts and times give a turn, and the next look is soon.
     #[test]
     fn every_count_gives_a_turn(looks in prop::collection::vec((0u64..5_000_000, 0u64..4, any::<u64>(), any::<u64>()), 1..200)) {
-        let mut pace = Pace::default();
+        let mut pace = BurstPace::default();
         for (now, in_flight, disk_bytes, own_bytes) in looks {
-            if let Turn::Wait(time) = pace.ask(at(now), Counts { in_flight, disk_bytes, own_bytes }) {
+            if let Permission::Wait(time) = pace.ask(at(now), Counts { in_flight, disk_bytes, own_bytes }) {
                 prop_assert!(time > Duration::ZERO && time <= LOOKS.1);
             }
         }
