@@ -10,7 +10,7 @@ const PURE: [&str; 5] = ["model", "policy", "device", "profile", "plan"];
 
 /// Maximum number of lines of the command lines of `ahead` and `ahead-lab` together: they parse, render and set exit statuses.
 /// The generator of man pages is a part.
-const MAX_COMMAND_LINES: usize = 6000;
+const MAX_COMMAND_LINES: usize = 6800;
 
 /// The same for `ahead-steer`, with its terminal interface.
 const MAX_STEERING_LINES: usize = 1400;

@@ -3,6 +3,7 @@
 mod bench;
 mod boot;
 mod building;
+mod cached;
 mod circles;
 mod compare;
 mod crates;

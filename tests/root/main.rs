@@ -2,6 +2,7 @@
 
 mod bench;
 mod boot;
+mod cached;
 mod compare;
 mod conform;
 mod counters;

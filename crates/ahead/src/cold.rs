@@ -1,4 +1,11 @@
-//! Evicts the files of a profile, and finds the disks on which they are.
+//! Files in the page cache: how much of them is there ([`survey()`]), and their eviction. Evicts the files of a profile, and finds the disks
+//! on which they are.
+
+mod file;
+mod survey;
+
+pub use file::{CachedFile, CachedPages, MAX_RANGES, Task};
+pub use survey::{Finding, Item, Passed, bytes_of, survey};
 
 use crate::error::IoContext;
 use crate::stopping::unless_stopped;
@@ -7,9 +14,11 @@ use ahead_model::{DeviceNumber, sorting};
 use ahead_process::Signals;
 use ahead_profile::{Extent, File, Profile};
 use ahead_sys::mounts::{self, Mount};
-use ahead_sys::{block, cache, evict, machine, openat};
+use ahead_sys::openat::Handle;
+use ahead_sys::{block, evict, machine, openat};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -126,27 +135,18 @@ fn evict_everything(devices: &Devices) -> Result<()> {
 /// Evicts a file and counts the part of its extents that stays. A profile is untrusted: only regular files on file systems with a page
 /// cache are opened, because opening others as root may have effects (`/proc/kmsg`, tracefs).
 fn make_file_cold(file: &File) -> Kept {
-    let handle = openat::handle(Path::new(OsStr::from_bytes(&file.path)));
-    let is_data = |handle: &openat::Handle| {
-        handle.is_regular_file() && handle.file_system().is_ok_and(|kind| kind.has_page_cache())
-    };
+    let part: Vec<Range<u64>> = file.extents.iter().map(Extent::range).collect();
     // If the path is not a file any more, the program cannot read cached pages of it.
-    let Some(handle) = handle.ok().filter(is_data) else { return Kept::default() };
-    let fd = handle.reopen().ok();
-    if let Some(fd) = &fd
-        && let Err(error) = evict::file(fd)
-    {
-        tracing::debug!("{error}");
-    }
-    let length_of = |parts: Vec<std::ops::Range<u64>>| parts.iter().map(|part| part.end - part.start).sum();
-    let kept = |extent: &Extent| {
-        let resident = fd.as_ref().map(|fd| cache::resident(fd, extent.offset_bytes, extent.length_bytes));
-        match resident {
-            Some(Ok(resident)) => Kept { cached: length_of(resident), unknown: 0 },
-            _ => Kept { cached: 0, unknown: extent.length_bytes },
+    let handle = openat::handle(Path::new(OsStr::from_bytes(&file.path))).ok();
+    let Some(handle) = handle.filter(Handle::is_regular_file) else { return Kept::default() };
+    let evicted = CachedFile::examine(&handle, Some(&part), Task::Evict, &mut |_| {});
+    match evicted.after {
+        Some(after) if !evicted.is_in_memory => Kept { cached: bytes_of(after.cached()), unknown: 0 },
+        None if handle.file_system().is_ok_and(|kind| kind.has_page_cache()) => {
+            Kept { cached: 0, unknown: part.iter().map(|range| range.end - range.start).sum() }
         }
-    };
-    file.extents.iter().map(kept).fold(Kept::default(), Kept::add)
+        _ => Kept::default(),
+    }
 }
 
 #[cfg(test)]

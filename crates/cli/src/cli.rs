@@ -2,7 +2,9 @@
 //! programs beside this one.
 
 use crate::programs::{LABORATORY, PassedOn, STEERING};
-use crate::{boot, check, compare, exit, export, import, list, pack, record, replay, restore, run, show, tune};
+use crate::{
+    boot, check, compare, evict, exit, export, import, list, pack, record, replay, resident, restore, run, show, tune,
+};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -39,6 +41,8 @@ pub enum Command {
     Import(import::Import),
     Export(export::Export),
     Compare(compare::Compare),
+    Resident(resident::Resident),
+    Evict(evict::Evict),
     Pack(pack::Pack),
     Boot(boot::Boot),
     /// Show the read-ahead of running programs: windows, patterns, hits, misses, waste
@@ -90,6 +94,8 @@ impl Command {
             Command::Import(command) => command.run(),
             Command::Export(command) => command.run(),
             Command::Compare(command) => command.run(),
+            Command::Resident(command) => command.run(),
+            Command::Evict(command) => command.run(),
             Command::Pack(command) => command.run(),
             Command::Boot(command) => command.run(),
             Command::Top(command) => command.run(&STEERING, "top"),

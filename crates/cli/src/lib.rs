@@ -10,9 +10,11 @@
 
 mod account;
 mod boot;
+mod cached;
 mod check;
 pub mod cli;
 mod compare;
+mod evict;
 pub mod exit;
 mod export;
 mod import;
@@ -24,6 +26,7 @@ mod pack;
 pub mod programs;
 mod record;
 mod replay;
+mod resident;
 pub mod restore;
 mod root;
 mod run;

@@ -141,6 +141,11 @@ impl FileSystemKind {
         self.place != Kernel
     }
 
+    /// Whether its files are in memory and nowhere else: no page of them can be evicted.
+    pub fn is_in_memory(&self) -> bool {
+        matches!(self.name, "tmpfs" | "devtmpfs" | "ramfs" | "hugetlbfs")
+    }
+
     /// Whether its directories are metadata on a disk, or in layers on one: listing them has no other effect.
     pub fn is_on_disk(&self) -> bool {
         matches!(self.place, Disk | Layers)
@@ -244,7 +249,9 @@ mod tests {
         );
         assert_eq!(FileSystemKind::of_magic(0xffff_ffff_9123_683e).name, "btrfs");
         assert!(FileSystemKind::of_magic(0x6969).has_page_cache(), "not known here: NFS");
-        assert!(!FileSystemKind::of_magic(0x0102_1994).has_page_cache());
+        let tmpfs = FileSystemKind::of_magic(0x0102_1994);
+        assert!(!tmpfs.has_page_cache() && tmpfs.is_in_memory());
+        assert!(["proc", "ext4", ""].iter().all(|name| !FileSystemKind::named(name).is_in_memory()));
     }
 
     #[test]

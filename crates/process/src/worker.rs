@@ -93,6 +93,11 @@ impl Worker {
         &self.received
     }
 
+    /// Gives away the results received so far, so that those of long work are not kept.
+    pub fn take_received(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.received)
+    }
+
     /// Whether all results were received.
     pub fn is_complete(&self) -> bool {
         self.results.is_none()

@@ -64,6 +64,12 @@ pub fn percent(bytes: &[u8]) -> String {
     text
 }
 
+/// One sign for the share of a part that is there, from 0 to 1: the larger, the higher. The smallest one shows.
+pub fn height(share: f64) -> char {
+    const HEIGHTS: [char; 9] = ['·', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    HEIGHTS[(share * 8.0).ceil().clamp(0.0, 8.0) as usize]
+}
+
 /// Shortens a path to `width` columns by removing its beginning: `…/numpy/core/umath.so`.
 pub fn shorten(path: &str, width: usize) -> String {
     if console::measure_text_width(path) <= width {

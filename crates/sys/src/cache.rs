@@ -1,7 +1,7 @@
 //! The page cache: which pages are resident, and requests to the kernel to read ahead. For files and block devices.
 //!
 //! ```text
-//!     cachestat   counts resident pages, I/O in flight included       Linux 6.5; refused for files of other users
+//!     cachestat   counts resident pages, I/O in flight included       Linux 6.5; refused for files of other users; wrong on overlayfs
 //!     mincore     reports each page whose data has arrived            reports every page of other users' files: not used for them
 //!     RWF_NOWAIT  is this page resident? A miss starts its read       always permitted
 //! ```
@@ -12,8 +12,10 @@
 #![allow(unsafe_code)]
 
 use crate::bdi;
+use crate::openat::file_system_of;
 use crate::{Error, Result, block, machine};
 use ahead_model::DeviceNumber;
+use ahead_model::file_system_kind::Place;
 use rustix::fs::{Access, Advice, AtFlags, CWD, fadvise, fstat};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use std::io::IoSliceMut;
@@ -50,7 +52,7 @@ struct RawRange {
 /// Counts the resident pages of a range. A length of 0 counts nothing (the system call itself would count up to the end of
 /// the file).
 ///
-/// Errors: [`Error::Unsupported`] before Linux 6.5 and on hugetlbfs; [`Error::NotPermitted`] for files of other users.
+/// Errors: [`Error::Unsupported`] before Linux 6.5, on hugetlbfs and on overlayfs; [`Error::NotPermitted`] for files of other users.
 pub fn cachestat(fd: impl AsFd, offset_bytes: u64, length_bytes: u64) -> Result<CacheStat> {
     if length_bytes == 0 {
         return Ok(CacheStat::default());
@@ -63,11 +65,18 @@ pub fn cachestat(fd: impl AsFd, offset_bytes: u64, length_bytes: u64) -> Result<
     if failed {
         let error = std::io::Error::last_os_error();
         return Err(match error.raw_os_error() {
-            Some(libc::ENOSYS) => unsupported("this kernel has no cachestat (Linux 6.5)"),
+            Some(libc::ENOSYS) => {
+                NO_CACHESTAT.store(true, Ordering::Relaxed);
+                unsupported("this kernel has no cachestat (Linux 6.5)")
+            }
             Some(libc::EOPNOTSUPP) => unsupported("the file system has no ordinary page cache"),
             Some(libc::EPERM) => file_of_another_user(),
             _ => Error::io("cachestat", error),
         });
+    }
+    // The pages of a file on overlayfs are those of the file in its layer: of itself the kernel counts none. mincore finds them.
+    if counted == [0; 5] && file_system_of(&fd).is_ok_and(|kind| kind.place == Place::Layers) {
+        return Err(unsupported("its pages are those of a file in a layer"));
     }
     let [cached_pages, dirty_pages, writeback_pages, evicted_pages, recently_evicted_pages] = counted;
     Ok(CacheStat { cached_pages, dirty_pages, writeback_pages, evicted_pages, recently_evicted_pages })
@@ -97,9 +106,8 @@ pub fn resident(fd: impl AsFd, offset_bytes: u64, length_bytes: u64) -> Result<V
     let mut found = Vec::new();
     if !NO_CACHESTAT.load(Ordering::Relaxed) {
         match resident_by_cachestat(fd, &whole, &mut found) {
-            Err(Error::Unsupported { .. }) => NO_CACHESTAT.store(true, Ordering::Relaxed),
             // Containers forbid cachestat for every file; mincore decides whether the query is permitted.
-            Err(Error::NotPermitted { .. }) => {}
+            Err(Error::Unsupported { .. } | Error::NotPermitted { .. }) => {}
             other => return other.map(|()| found),
         }
     }
@@ -149,7 +157,7 @@ fn push_merged(found: &mut Vec<Range<u64>>, range: Range<u64>) {
 /// Errors: [`Error::NotPermitted`] for files of other users, where mincore reports every page as present.
 pub fn present(fd: impl AsFd, offset_bytes: u64, length_bytes: u64) -> Result<Vec<Range<u64>>> {
     let fd = fd.as_fd();
-    if !is_mincore_reliable(fd)? {
+    if !reports_residency(fd)? {
         return Err(file_of_another_user());
     }
     let (page, end) = (machine::page_size(), offset_bytes.saturating_add(length_bytes));
@@ -171,9 +179,10 @@ pub fn present(fd: impl AsFd, offset_bytes: u64, length_bytes: u64) -> Result<Ve
 /// Mapped per mincore call: 64 MiB, for 16 KiB of answers.
 const MINCORE_BYTES: usize = 64 << 20;
 
-/// mincore reports the truth to the owner, to root and to users who may write the file. To others it reports every page as
-/// present.
-fn is_mincore_reliable(fd: BorrowedFd<'_>) -> Result<bool> {
+/// Whether the kernel reports to this user which pages of the file are resident: to the owner, to root and to users who may write the file.
+/// To others mincore reports every page as present.
+pub fn reports_residency(fd: impl AsFd) -> Result<bool> {
+    let fd = fd.as_fd();
     let stat = fstat(fd).map_err(|e| Error::io("fstat", e))?;
     let user = rustix::process::geteuid();
     if user.is_root() || stat.st_uid == user.as_raw() {

@@ -6,7 +6,7 @@
 #![allow(unsafe_code)]
 
 use crate::mounts::Mount;
-use crate::{Error, Result};
+use crate::{Error, Result, cache};
 use rustix::fs::{Advice, Mode, OFlags, fadvise};
 use std::ffi::OsStr;
 use std::fs;
@@ -87,10 +87,17 @@ fn drop_caches() -> Result<()> {
     })
 }
 
-/// Evicts the clean pages of an open file. Writes its dirty pages back first if permitted.
+/// Evicts the clean pages of an open file. Writes its dirty pages back first, if there may be any: without need the file of another
+/// process is not synced, and neither is one whose pages the kernel does not report to this user.
 pub fn file(fd: impl AsFd) -> Result<()> {
-    // A file that is open for reading cannot always be synced. Its pages are clean, or other processes write them.
-    let _ = rustix::fs::fdatasync(&fd);
+    let is_clean = match cache::cachestat(&fd, 0, u64::MAX) {
+        Ok(pages) => pages.dirty_pages + pages.writeback_pages == 0,
+        Err(_) => !cache::reports_residency(&fd).unwrap_or(false),
+    };
+    if !is_clean {
+        // A file that is open for reading cannot always be synced.
+        let _ = rustix::fs::fdatasync(&fd);
+    }
     fadvise(fd, 0, None, Advice::DontNeed).map_err(|e| Error::io("evict a file", e))
 }
 

@@ -60,6 +60,7 @@ pub mod tasks;
 pub mod trusted;
 pub mod usage;
 pub mod user;
+pub mod walk;
 pub mod within;
 pub mod xfs;
 

@@ -56,6 +56,25 @@ pub fn files_of(process: u32) -> Vec<Area> {
     text.split(|byte| *byte == b'\n').filter_map(parse).filter(Area::is_file).collect()
 }
 
+/// The first addresses of the mappings of a process that are locked in memory (mlock). Empty: as [`files_of`]. The kernel walks the page
+/// tables of the whole process for it.
+pub fn locked_of(process: u32) -> Vec<usize> {
+    locked(&std::fs::read(format!("/proc/{process}/smaps")).unwrap_or_default())
+}
+
+/// A line as in maps, then lines with a name and a colon: `VmFlags: rd mr lo` (proc_pid_smaps(5)).
+fn locked(smaps: &[u8]) -> Vec<usize> {
+    let (mut at, mut found) = (None, Vec::new());
+    for line in smaps.split(|byte| *byte == b'\n') {
+        if let Some(flags) = line.strip_prefix(b"VmFlags:") {
+            found.extend(at.filter(|_| flags.split(|byte| *byte == b' ').any(|flag| flag == b"lo")));
+        } else if let Some(area) = parse(line) {
+            at = Some(area.addresses.start);
+        }
+    }
+    found
+}
+
 /// The mappings of this process that overlap a range of addresses, ascending.
 ///
 /// Errors: there is no /proc.
@@ -137,6 +156,14 @@ mod tests {
         for wrong in ["", "7ffd0000 rw-p 0 00:00 0", "x-y rw-p 0 00:00 0", "1-2 rw-p 0 00:00"] {
             assert_eq!(parse(wrong.as_bytes()), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn locked_mappings_are_those_with_the_flag() {
+        let smaps = b"1000-2000 r--s 00000000 fe:10 7   /a\nSize: 4 kB\nVmFlags: rd mr lo \n\
+                      3000-4000 r--s 00000000 fe:10 7   /VmFlags: lo\nVmFlags: rd mr loc \n";
+        assert_eq!(locked(smaps), [0x1000]);
+        assert_eq!(locked(b"VmFlags: lo\n"), Vec::<usize>::new());
     }
 
     #[test]

@@ -1,89 +1,17 @@
-//! A walk through the directories of one mounted file system, within limits.
-//!
-//! No symbolic link is followed, no other mount is entered, and every directory is opened below the root of the walk: a directory
-//! that its owner replaces meanwhile leads nowhere else.
+//! The mounts whose files a recording without BPF looks for, and walks through them.
 
 use ahead_model::Mount;
 use ahead_model::file_system_kind::Place;
 use ahead_model::sorting;
 use ahead_sys::directory::mount_id;
 use ahead_sys::mounts::covering;
+pub(crate) use ahead_sys::walk::{Budget, Entry, Next};
 use ahead_sys::{Error, Result};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, open, openat2, statat};
-use rustix::io::Errno;
-use std::ffi::{CStr, OsStr};
+use rustix::fs::{Mode, OFlags, open};
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::{Duration, Instant};
-
-/// Limits of all walks of one recording.
-#[derive(Debug)]
-pub(crate) struct Budget {
-    entries: usize,
-    deadline: Instant,
-}
-
-/// Maximum number of entries: a machine with many packages has some hundred thousand files.
-const ENTRIES_MOST: usize = 1 << 22;
-/// Maximum time. A million cold entries take about ten seconds from a solid-state disk.
-const TIME_MOST: Duration = Duration::from_secs(60);
-/// Maximum memory for the names of directories that were found and not yet read, bytes.
-const PENDING_MOST_BYTES: usize = 64 << 20;
-
-impl Budget {
-    pub(crate) fn new() -> Budget {
-        Budget::of(ENTRIES_MOST, TIME_MOST)
-    }
-
-    pub(crate) fn of(entries: usize, time: Duration) -> Budget {
-        Budget { entries, deadline: Instant::now() + time }
-    }
-
-    /// Takes one entry. `false`: a limit is reached.
-    fn take(&mut self) -> bool {
-        // The clock is read for a few entries only.
-        if self.entries == 0 || (self.entries.is_multiple_of(64) && Instant::now() >= self.deadline) {
-            self.entries = 0;
-            return false;
-        }
-        self.entries -= 1;
-        true
-    }
-}
-
-/// A file that the walk has found.
-#[derive(Debug)]
-pub(crate) struct Entry<'a> {
-    pub directory: &'a OwnedFd,
-    pub name: &'a CStr,
-    /// The inode number in the directory.
-    pub inode: u64,
-    pub kind: FileType,
-    /// The directory's path from the root of the walk, without slashes around.
-    below: &'a [u8],
-}
-
-impl Entry<'_> {
-    /// Its path from the root of the walk, with a leading slash.
-    pub(crate) fn path(&self) -> Vec<u8> {
-        let mut path = Vec::new();
-        if !self.below.is_empty() {
-            path.push(b'/');
-            path.extend(self.below);
-        }
-        path.push(b'/');
-        path.extend(self.name.to_bytes());
-        path
-    }
-}
-
-/// Whether the visitor needs more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
-    GoOn,
-    Stop,
-}
 
 /// The mount point as a path.
 pub(crate) fn point_of(mount: &Mount) -> &Path {
@@ -136,46 +64,10 @@ pub(crate) fn join(directory: &[u8], rest: &[u8]) -> Vec<u8> {
 ///
 /// # Errors
 /// The mount point cannot be opened, or is another mount's now; the kernel has no openat2 (Linux 5.6).
-pub(crate) fn walk(mount: &Mount, budget: &mut Budget, mut visit: impl FnMut(&Entry<'_>) -> Next) -> Result<bool> {
-    let root = open_root(mount)?;
-    let mut pending: Vec<Vec<u8>> = vec![b".".to_vec()];
-    let (mut pending_bytes, mut is_complete) = (0, true);
-    let mut buffer = Vec::with_capacity(64 << 10);
-    while let Some(path) = pending.pop() {
-        pending_bytes -= path.len().min(pending_bytes);
-        let directory = match open_below(&root, &path) {
-            Ok(directory) => directory,
-            Err(error @ (Errno::NOSYS | Errno::PERM)) if path == b"." => {
-                return Err(Error::io(format!("list {}", point_of(mount).display()), error));
-            }
-            // Removed meanwhile, or the root of another mount.
-            Err(_) => continue,
-        };
-        let below: &[u8] = if path == b"." { b"" } else { &path };
-        let mut listing = RawDir::new(&directory, buffer.spare_capacity_mut());
-        while let Some(Ok(found)) = listing.next() {
-            if !budget.take() {
-                return Ok(false);
-            }
-            let name = found.file_name();
-            if matches!(name.to_bytes(), b"." | b"..") {
-                continue;
-            }
-            let kind = known_kind(&directory, name, found.file_type());
-            let entry = Entry { directory: &directory, name, inode: found.ino(), kind, below };
-            if kind == FileType::Directory {
-                let path = entry.path().split_off(1);
-                is_complete &= pending_bytes + path.len() <= PENDING_MOST_BYTES;
-                if pending_bytes + path.len() <= PENDING_MOST_BYTES {
-                    pending_bytes += path.len();
-                    pending.push(path);
-                }
-            } else if visit(&entry) == Next::Stop {
-                return Ok(true);
-            }
-        }
-    }
-    Ok(is_complete)
+pub(crate) fn walk(mount: &Mount, budget: &mut Budget, visit: impl FnMut(&Entry<'_>) -> Next) -> Result<bool> {
+    let walked = ahead_sys::walk::walk(open_root(mount)?, budget, visit);
+    let failed = |e| Error::io(format!("list {}", point_of(mount).display()), e);
+    Ok(!walked.map_err(failed)?.is_cut)
 }
 
 /// Opens a mount point for reading. Fails if another file system is mounted there now.
@@ -190,33 +82,12 @@ pub(crate) fn open_root(mount: &Mount) -> Result<OwnedFd> {
     }
 }
 
-fn open_below(root: &OwnedFd, path: &[u8]) -> rustix::io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::NOATIME | OFlags::CLOEXEC;
-    let resolve =
-        ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
-    match openat2(root, path, flags, Mode::empty(), resolve) {
-        // A rename happened meanwhile: the kernel cannot tell whether the path left the root. Once more.
-        Err(Errno::AGAIN) => openat2(root, path, flags, Mode::empty(), resolve),
-        // O_NOATIME needs CAP_FOWNER, which root in a container may lack.
-        Err(Errno::PERM) => openat2(root, path, flags - OFlags::NOATIME, Mode::empty(), resolve),
-        other => other,
-    }
-}
-
-/// Some file systems do not store the type in the directory.
-fn known_kind(directory: &OwnedFd, name: &CStr, kind: FileType) -> FileType {
-    if kind != FileType::Unknown {
-        return kind;
-    }
-    let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
-    stat.map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use ahead_model::DeviceNumber;
     use std::fs;
+    use std::time::Duration;
 
     fn mount(device: (u32, u32), root: &str, point: &str, id: u32) -> Mount {
         let (device, fs_type) = (DeviceNumber::new(device.0, device.1), "ext4".into());

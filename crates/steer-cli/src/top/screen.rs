@@ -14,7 +14,7 @@
 use super::columns::{columns, fitting, path, totals};
 use ahead_report::number::grouped;
 use ahead_report::table::Kind;
-use ahead_report::text::shorten;
+use ahead_report::text::{height, shorten};
 use ahead_sys::machine::page_size;
 use ahead_top::{OpenFile, PageMap, Sample, SortKey, sort};
 use ratatui::Frame;
@@ -221,12 +221,10 @@ impl Display {
 
 /// One sign for each part of the file: the more pages are cached, the higher. The marker of the next read-ahead is `>`.
 fn signs(map: &PageMap, file: &OpenFile, width: usize) -> Vec<String> {
-    const HEIGHTS: [char; 9] = ['·', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let marker = file.window.and_then(|window| window.marker()).map(|page| map.part_of(page));
     let sign = |(part, share): (usize, &f64)| match Some(part) == marker {
         true => '>',
-        // A single page shows.
-        false => HEIGHTS[(share * 8.0).ceil().clamp(0.0, 8.0) as usize],
+        false => height(*share),
     };
     let signs: Vec<char> = map.shares.iter().enumerate().map(sign).collect();
     signs.chunks(width.max(1)).map(|line| line.iter().collect()).collect()
