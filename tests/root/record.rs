@@ -1,5 +1,6 @@
 //! Recordings of real programs on real file systems: a profile holds exactly the pages used, under paths that can be opened.
 
+mod awaited;
 mod cached;
 mod end;
 mod first_start;

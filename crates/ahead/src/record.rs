@@ -5,6 +5,7 @@
 //!     └── Recorder: the whole way ────────────────────────────────────────────────────────────────┘
 //! ```
 
+mod awaited;
 mod device_times;
 mod exact;
 mod filesystem;
@@ -16,8 +17,9 @@ mod recorder;
 mod single_faults;
 mod source;
 
-pub use ahead_observe::{Scope, check_privileges};
+pub use ahead_observe::{FirstExec, ProgramFile, Scope, check_privileges};
 pub use ahead_profile::learn::LeftOut;
+pub use awaited::ArmedRecorder;
 pub use first_start::{FirstStart, is_input_repeatable};
 pub(crate) use recorder::monotonic_ns;
 pub use recorder::{ReadAhead, Recorder, Recording};

@@ -1,5 +1,6 @@
 //! Collects events from the ring buffer into an observation.
 
+use crate::awaited::Announcer;
 use crate::event::{Event, decode};
 use crate::source::Source;
 use ahead_model::sorting;
@@ -40,11 +41,13 @@ pub(crate) struct Collector {
     own_namespace: u32,
     malformed: u64,
     limit: MemoryLimit,
+    /// Reports the first exec, and the end.
+    announcer: Option<Announcer>,
 }
 
 impl Collector {
-    pub(crate) fn new(own_namespace: u32) -> Collector {
-        Collector::within(own_namespace, memory_limit())
+    pub(crate) fn new(own_namespace: u32, announcer: Option<Announcer>) -> Collector {
+        Collector { announcer, ..Collector::within(own_namespace, memory_limit()) }
     }
 
     fn within(own_namespace: u32, limit: MemoryLimit) -> Collector {
@@ -61,6 +64,7 @@ impl Collector {
             tables: BTreeMap::new(),
             own_namespace,
             malformed: 0,
+            announcer: None,
         }
     }
 
@@ -72,7 +76,13 @@ impl Collector {
                 }
             }
             Ok(Event::File(file)) => self.take_file(file),
-            Ok(Event::Exec(exec)) => self.take_exec(exec),
+            Ok(Event::Exec(exec)) => {
+                if let Some(announcer) = &mut self.announcer {
+                    announcer.exec(&exec, self.files.get(&exec.file));
+                }
+                self.take_exec(exec);
+            }
+            Ok(Event::Over) => self.announcer = None,
             Ok(Event::Lookup(lookup)) => self.take_lookup(lookup),
             // Not within the memory limit: the timeline must not displace what the profile needs.
             Ok(Event::Thread(thread)) if self.threads.len() < THREAD_CHANGES_MOST => self.threads.push(thread),

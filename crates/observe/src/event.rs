@@ -17,6 +17,8 @@ pub enum Event {
     Fork(u32, u32),
     /// The state of a thread changed.
     Thread(ThreadSeen),
+    /// The last process of an awaited start has ended.
+    Over,
 }
 
 /// Why bytes are not an event.
@@ -81,6 +83,7 @@ pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
         4 => decode_lookup(&mut fields, head).map(Event::Lookup),
         5 => Ok(Event::Fork(head.tgid, fields.u32()?)),
         6..=8 => decode_thread(&mut fields, head).map(Event::Thread),
+        9 => Ok(Event::Over),
         other => Err(DecodeError::UnknownType(other)),
     }
 }
@@ -309,6 +312,12 @@ mod tests {
     }
 
     #[test]
+    fn end_of_a_start_is_only_a_head() {
+        let kind = flag("event_type", "EVENT_OVER") as u32;
+        assert_eq!(decode(&head(kind)), Ok(Event::Over));
+    }
+
+    #[test]
     fn thread_events_have_the_layout_of_the_structure() {
         let of = |kind, other| {
             let members = [("tid", 5), ("other", other), ("other_cpu_ns", 6), ("slept_ns", 8)];
@@ -358,7 +367,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_give_an_event_or_an_error(kind in 0u32..10, body in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn any_bytes_give_an_event_or_an_error(kind in 0u32..11, body in proptest::collection::vec(any::<u8>(), 0..300)) {
             let _ = decode(&body);
             let _ = decode(&[head(kind), body].concat());
         }

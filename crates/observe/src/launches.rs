@@ -3,9 +3,9 @@
 mod decode;
 
 use crate::objects::{self, Compiled, bpf_error, map, number};
+use crate::program_file::ProgramFile;
 use crate::reader::{EventStream, events};
 use crate::tracer::check_host;
-use ahead_model::DeviceNumber;
 use ahead_sys::Result;
 use libbpf_rs::{Link, MapCore, MapFlags, Object};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -35,13 +35,6 @@ pub struct StartId {
     pub pid: u32,
     /// Time of the exec on CLOCK_MONOTONIC.
     pub began_ns: u64,
-}
-
-/// The numbers of an inode in the kernel. On btrfs and on overlay file systems, stat(2) may report others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ProgramFile {
-    pub device: DeviceNumber,
-    pub inode: u64,
 }
 
 /// An exec that succeeded.

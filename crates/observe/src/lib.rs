@@ -23,6 +23,7 @@
 //! print.
 
 mod arrivals;
+mod awaited;
 mod cached;
 mod collect;
 mod counters;
@@ -35,6 +36,7 @@ mod launches;
 mod layout;
 pub mod nobpf;
 mod objects;
+mod program_file;
 mod progress;
 mod reader;
 mod source;
@@ -43,6 +45,7 @@ mod syscalls;
 mod tracer;
 
 pub use arrivals::{Arrival, Arrivals, Arrived};
+pub use awaited::{AwaitedStart, FirstExec};
 pub use cached::cached_files;
 pub use counters::{
     AccessCounts, CounterOptions, Counters, DecidedPage, DecisionEvents, DecisionSource, Detail, LAST_PAGES,
@@ -51,7 +54,8 @@ pub use counters::{
 pub use decisions::Decisions;
 pub use event::{DecodeError, Event, decode};
 pub use evictions::{Evicted, Evictions};
-pub use launches::{Launch, LaunchEvent, LaunchLosses, LaunchOptions, Launches, ProgramFile, StartAccount, StartId};
+pub use launches::{Launch, LaunchEvent, LaunchLosses, LaunchOptions, Launches, StartAccount, StartId};
+pub use program_file::ProgramFile;
 pub use progress::{ProgressEvents, WatchedFile};
 pub use source::{SOURCES, Source};
 pub use state::{OpenState, StateQuery};

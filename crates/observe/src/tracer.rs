@@ -1,7 +1,9 @@
 //! Loads and attaches the BPF programs, and collects their events.
 
+use crate::awaited::{self, AwaitedStart};
 use crate::collect::Collector;
 use crate::objects::{self, Compiled, bpf_error, map};
+use crate::program_file::ProgramFile;
 use crate::reader::{EventReader, consumer, events, raise_priority};
 use crate::source::{Abilities, Source, abilities};
 use crate::syscalls;
@@ -30,6 +32,9 @@ pub enum Scope {
     Family(u32),
     /// Every process in this directory of the cgroup v2 file system, and below it.
     Cgroup(PathBuf),
+    /// The first process that executes one of these programs, once, and its descendants. It is followed from its exec on, which waits
+    /// for nothing.
+    FirstStart(Vec<ProgramFile>),
     /// Every process except our own.
     Everything,
 }
@@ -48,6 +53,8 @@ pub struct Options {
     pub timeline: bool,
     /// Use only this source, instead of the best that works.
     pub source: Option<Source>,
+    /// The most memory of the kernel's ring buffer and tables. `None`: a share of the machine's memory, up to 100 MB.
+    pub memory_bytes: Option<u64>,
 }
 
 /// A running observer.
@@ -59,6 +66,7 @@ pub struct Tracer {
     passed_over: u64,
     source: Source,
     reader: EventReader<Collector>,
+    awaited: Option<AwaitedStart>,
 }
 
 /// Maximum size of the ring buffer, bytes: a million accesses.
@@ -72,6 +80,12 @@ const WAKE_SHARE: u64 = 16;
 const CLOCK_BYTES: usize = 48;
 /// Maximum number of entries in the table of pages, 64 pages each, for 4 GiB of memory or more; an entry takes about 100 bytes.
 const WORDS_MOST: u64 = 1 << 18;
+/// Maximum number of entries in the table of files.
+const FILES_MOST: u64 = 1 << 16;
+/// Kernel memory of an entry of these two tables, bytes: key, value and 48 bytes of the table (`struct htab_elem`).
+const ENTRY_BYTES: u64 = 112;
+/// Enough for the start of a small program.
+const ENTRIES_LEAST: u64 = 1 << 10;
 
 /// Refuses a process that cannot observe: neither root nor with CAP_BPF or CAP_SYS_ADMIN. Loads nothing.
 ///
@@ -143,11 +157,15 @@ impl Tracer {
         let Attached { object, links, passed_over, listing } = attached;
         let events = events(&object, "events")?;
         let namespace = mounts::namespace(None)?;
+        let (awaited, announcer) = match &options.scope {
+            Scope::FirstStart(_) => awaited::pair().map(|(awaited, announcer)| (Some(awaited), Some(announcer)))?,
+            _ => (None, None),
+        };
         let reader = EventReader::start("observer", move |stopped| {
             raise_priority();
-            read_events(&events, stopped, Collector::new(namespace))
+            read_events(&events, stopped, Collector::new(namespace, announcer))
         })?;
-        let tracer = Tracer { object, links, passed_over, source, reader };
+        let tracer = Tracer { object, links, passed_over, source, reader, awaited };
         if let (Scope::Family(pid), Some(listing)) = (&options.scope, &listing) {
             tracer.follow_family(*pid, listing)?;
         }
@@ -157,6 +175,11 @@ impl Tracer {
     /// The source of the events.
     pub fn source(&self) -> Source {
         self.source
+    }
+
+    /// The start of [`Scope::FirstStart`]; `None` for any other scope.
+    pub fn awaited(&self) -> Option<&AwaitedStart> {
+        self.awaited.as_ref()
     }
 
     /// Follows a process, and all that it starts from now on. `before_exec`: it is a fork of this process that has not executed
@@ -236,6 +259,11 @@ fn attach(options: &Options, source: Source, abilities: &Abilities) -> Result<At
         let calls = syscalls::calls().into_iter().map(|(number, shape)| (number, shape.encode()));
         objects::fill_calls(&object, "calls", calls)?;
     }
+    if let Scope::FirstStart(programs) = &options.scope {
+        let wanted = map(&object, "wanted")?;
+        let add = |program: &ProgramFile| wanted.update(&program.key(), &[0; 4], MapFlags::ANY);
+        programs.iter().try_for_each(add).map_err(|e| bpf_error("wait for a program", e))?;
+    }
     let (mut links, mut listing) = (Vec::new(), None);
     for program in object.progs_mut().filter(|program| program.autoload()) {
         let what = format!("attach {}", program.name().to_string_lossy());
@@ -273,20 +301,42 @@ fn keeps_clocks(options: &Options) -> bool {
 
 fn size_maps(open: &mut OpenObject, options: &Options, source: Source) -> Result<()> {
     let memory = machine::meminfo_bytes("MemTotal")?;
-    let ring = ring_bytes(memory);
-    let words = (memory >> 14).clamp(1 << 14, WORDS_MOST);
+    let TableSizes { ring, words, files } = TableSizes::of(memory, options.memory_bytes);
+    let programs = match &options.scope {
+        Scope::FirstStart(programs) => programs.len(),
+        _ => 0,
+    };
     let settings = settings(options, source, ring)?;
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         let outcome = match name.as_str() {
             "events" => map.set_max_entries(ring as u32),
             "words" => map.set_max_entries(words as u32),
+            "files" => map.set_max_entries(files as u32),
+            "wanted" => map.set_max_entries(programs.max(1) as u32),
             _ if name.contains(".rodata") => map.set_initial_value(&settings),
             _ => Ok(()),
         };
         outcome.map_err(|e| bpf_error(&format!("set up the BPF map {name}"), e))?;
     }
     Ok(())
+}
+
+/// TableSizes of the ring buffer, bytes, and of the tables, entries.
+struct TableSizes {
+    ring: u64,
+    words: u64,
+    files: u64,
+}
+
+impl TableSizes {
+    fn of(memory_bytes: u64, most_bytes: Option<u64>) -> TableSizes {
+        let (ring, words) = (ring_bytes(memory_bytes), (memory_bytes >> 14).clamp(1 << 14, WORDS_MOST));
+        let Some(most_bytes) = most_bytes else { return TableSizes { ring, words, files: FILES_MOST } };
+        let entries = (most_bytes / 4 / ENTRY_BYTES).max(ENTRIES_LEAST);
+        let half = 1 << (most_bytes / 2).max(RING_LEAST_BYTES).ilog2();
+        TableSizes { ring: ring.min(half), words: words.min(entries), files: entries.min(FILES_MOST) }
+    }
 }
 
 /// The size of the ring buffer: a power of two, as required.
@@ -312,7 +362,7 @@ fn settings(options: &Options, source: Source, ring_bytes: u64) -> Result<Vec<u8
         (ring_bytes / WAKE_SHARE) as u32,
         if keeps_clocks(options) { (ring_bytes / 2) as u32 } else { 0 },
         u32::from(objects::has_copies()),
-        0,
+        u32::from(matches!(options.scope, Scope::FirstStart(_))),
     ];
     bytes.extend(numbers.map(u32::to_ne_bytes).concat());
     Ok(bytes)
@@ -379,6 +429,19 @@ mod tests {
             assert!(bytes.is_power_of_two() && (RING_LEAST_BYTES..=RING_MOST_BYTES).contains(&bytes));
             assert!(bytes <= memory / 64 || bytes == RING_LEAST_BYTES, "{memory}");
         }
+    }
+
+    #[test]
+    fn tables_fit_into_the_given_memory() {
+        for most in [2 << 20, 3 << 20, 8 << 20, 100 << 20] {
+            let sizes = TableSizes::of(24 << 30, Some(most));
+            let bytes = sizes.ring + (sizes.words + sizes.files) * ENTRY_BYTES;
+            assert!(
+                sizes.ring.is_power_of_two() && bytes <= most.max(RING_LEAST_BYTES + 2 * ENTRIES_LEAST * ENTRY_BYTES),
+                "{bytes} of {most}"
+            );
+        }
+        assert_eq!(TableSizes::of(24 << 30, Some(u64::MAX)).ring, TableSizes::of(24 << 30, None).ring);
     }
 
     /// Regression: every recording of a program loaded and attached the program that lists running processes.

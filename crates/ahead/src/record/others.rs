@@ -100,7 +100,7 @@ fn watched(scope: &Scope) -> Vec<String> {
     match scope {
         Scope::Cgroup(directory) => by_network(&members(directory)),
         Scope::Family(pid) => vec![pid.to_string()],
-        Scope::Processes | Scope::Everything => vec!["self".into()],
+        Scope::Processes | Scope::FirstStart(_) | Scope::Everything => vec!["self".into()],
     }
 }
 

@@ -235,7 +235,7 @@ impl Recorder {
     }
 
     /// Records all runs, or those before a signal. An interrupted run is kept only if no complete run comes before it.
-    fn repeat(&self, asked: u32, mut record_once: impl FnMut() -> Result<RecordedRun>) -> Result<Recording> {
+    pub(super) fn repeat(&self, asked: u32, mut record_once: impl FnMut() -> Result<RecordedRun>) -> Result<Recording> {
         let (mut runs, mut status): (Vec<RecordedRun>, u8) = (Vec::new(), 0);
         for _ in 0..asked {
             let recorded = match record_once() {
@@ -433,7 +433,7 @@ struct RecorderSettings {
 }
 
 /// Works with these signals, or else with none.
-fn with_signals<T>(signals: Option<&Signals>, work: impl FnOnce(&Signals) -> Result<T>) -> Result<T> {
+pub(super) fn with_signals<T>(signals: Option<&Signals>, work: impl FnOnce(&Signals) -> Result<T>) -> Result<T> {
     match signals {
         Some(signals) => work(signals),
         None => work(&Signals::none()?),

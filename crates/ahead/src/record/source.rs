@@ -191,7 +191,14 @@ fn by_bpf(wanted: Wanted, target: &Target<'_>) -> Result<Observer> {
         _ => None,
     };
     let timeline = matches!(target, Target::Child(..));
-    let tracer = Tracer::start(&Options { scope, lookups: wanted.cold, added: wanted.cold, timeline, source })?;
+    let tracer = Tracer::start(&Options {
+        scope,
+        lookups: wanted.cold,
+        added: wanted.cold,
+        timeline,
+        source,
+        memory_bytes: None,
+    })?;
     if let Target::Child(pid, _) = target {
         tracer.follow(*pid, true)?;
     }
@@ -210,6 +217,10 @@ fn by_ftrace(wanted: Wanted, target: &Target<'_>) -> Result<Observer> {
                 return Err(SysError::Unsupported { what, why: why.into() }.into());
             }
             ahead_observe::nobpf::Scope::Running(members)
+        }
+        Target::Others(Scope::FirstStart(_)) => {
+            let why = "ftrace follows only processes that run".into();
+            return Err(SysError::Unsupported { what: "waiting for a start".into(), why }.into());
         }
         Target::Others(Scope::Everything | Scope::Processes) => ahead_observe::nobpf::Scope::Everything,
     };

@@ -143,6 +143,8 @@ TRIPLE(ON_FORK, on_fork, "sched_process_fork")
 	u32 flags = 0;
 	if (!settings.everything && !settings.cgroup && bpf_map_update_elem(&followed, &child_tgid, &flags, BPF_ANY))
 		count(LOSS_FILES);
+	else if (settings.armed)
+		__sync_fetch_and_add(&followed_processes, 1);
 	struct fork_event event = { .child = child_tgid };
 	fill_head(&event.head, EVENT_FORK);
 	send(&event, sizeof(event), false);
@@ -185,17 +187,45 @@ TRIPLE_THEN(ON_EXIT, on_exit, "sched_process_exit", end_account())
 	if (is_followed())
 		end_clock();
 	/* The count is already decremented: 0 at the end of the last thread. */
-	if (BPF_CORE_READ(task, signal, live.counter) == 0)
-		bpf_map_delete_elem(&followed, &tgid);
+	if (BPF_CORE_READ(task, signal, live.counter) == 0 && !bpf_map_delete_elem(&followed, &tgid) && settings.armed &&
+	    __sync_fetch_and_add(&followed_processes, -1) == 1) {
+		struct event over;
+		fill_head(&over, EVENT_OVER);
+		send(&over, sizeof(over), true);
+	}
 	return 0;
+}
+
+/*
+ * Armed, and the first exec of a wanted program: its process is followed from here on, whatever other processors execute. The kernel has
+ * read the first page of the program before.
+ */
+static __always_inline bool claim(struct linux_binprm *bprm)
+{
+	if (!settings.armed || claimed)
+		return false;
+	struct inode *inode = BPF_CORE_READ(bprm, file, f_inode);
+	struct wanted_program program = { .inode = BPF_CORE_READ(inode, i_ino), .device = BPF_CORE_READ(inode, i_sb, s_dev) };
+	u32 tgid = bpf_get_current_pid_tgid() >> 32, flags = 0;
+	if (tgid == settings.own_tgid || !bpf_map_lookup_elem(&wanted, &program) ||
+	    __sync_val_compare_and_swap(&claimed, 0, tgid))
+		return false;
+	if (bpf_map_update_elem(&followed, &tgid, &flags, BPF_ANY)) {
+		count(LOSS_FILES);
+		return false;
+	}
+	followed_processes = 1;
+	touch(inode, 0, 0, ACCESS_READ);
+	return true;
 }
 
 TRIPLE(ON_EXEC, on_exec, "sched_process_exec")
 {
-	if (!is_followed())
-		return 0;
 	struct task_struct *task = (void *)ARGUMENT(ctx, 0);
 	struct linux_binprm *bprm = (void *)ARGUMENT(ctx, 2);
+	bool is_first = claim(bprm);
+	if (!is_first && !is_followed())
+		return 0;
 	u32 tgid = bpf_get_current_pid_tgid() >> 32;
 	u32 *flags = bpf_map_lookup_elem(&followed, &tgid);
 	if (flags)
@@ -221,9 +251,9 @@ TRIPLE(ON_EXEC, on_exec, "sched_process_exec")
 	u32 length = event->name_bytes;
 	if (length > PATH_BYTES)
 		length = PATH_BYTES;
-		/* The observer must open the mount table of another namespace while the program runs. */
+	/* While the program runs, the observer must open the mount table of another namespace, and read the command line of a claimed process. */
 	send(event, __builtin_offsetof(struct exec_event, name) + length,
-	     event->mount_namespace != settings.mount_namespace);
+	     is_first || event->mount_namespace != settings.mount_namespace);
 	give_back(scratch);
 	return 0;
 }

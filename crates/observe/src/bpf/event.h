@@ -15,6 +15,7 @@ enum event_type {
 	EVENT_THREAD_START = 6,
 	EVENT_THREAD_END = 7,
 	EVENT_WAKE = 8,
+	EVENT_OVER = 9, /* armed: the last followed process has ended; only a head */
 };
 
 enum access_kind {
@@ -124,7 +125,7 @@ struct settings {
 	u32 wake_bytes;      /* wake the observer when this many bytes wait */
 	u32 timeline_bytes;  /* send no events of threads when more bytes than this wait; 0: the threads have no clocks */
 	u32 has_copies;      /* each program is attached three times (triple_attach.h) */
-	u32 padding;
+	u32 armed;           /* follow the first process that executes a program of `wanted` */
 };
 
 enum loss {

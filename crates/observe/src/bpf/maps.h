@@ -20,6 +20,24 @@ struct {
 	__type(value, u32);
 } followed SEC(".maps");
 
+/* Armed: the first exec of one of these programs is followed, and no other. */
+struct wanted_program {
+	u64 inode;
+	u32 device;
+	u32 padding;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct wanted_program);
+	__type(value, u32);
+} wanted SEC(".maps");
+
+/* The process that was followed first, and how many are followed now. */
+static u32 claimed;
+static u32 followed_processes;
+
 /* A thread group that has not executed its program yet: it is still a copy of the observer. */
 #define BEFORE_EXEC 1
 
@@ -212,6 +230,8 @@ static __always_inline u32 is_followed(void)
 		return tgid != settings.own_tgid;
 	if (settings.cgroup)
 		return bpf_get_current_ancestor_cgroup_id(settings.cgroup_level) == settings.cgroup;
+	if (settings.armed && !claimed)
+		return 0;
 	u32 *flags = bpf_map_lookup_elem(&followed, &tgid);
 	return flags ? 1 | *flags << 1 : 0;
 }

@@ -1,7 +1,8 @@
 //! Decodes the structures of `bpf/launches.h`. Any bytes give an event or nothing, never a panic.
 
-use super::{Launch, LaunchEvent, ProgramFile, StartAccount, StartId};
+use super::{Launch, LaunchEvent, StartAccount, StartId};
 use crate::fields::Fields;
+use crate::program_file::ProgramFile;
 use ahead_model::DeviceNumber;
 use std::time::Duration;
 
