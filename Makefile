@@ -1,7 +1,7 @@
 # What there is to do here: `make help`. The work is in scripts/, so that each step can also be run by itself.
 
 .PHONY: help install uninstall demo test soak test-again test-kernels test-restart bench bench-coldstart bench-boot bench-sim embedded deb
-.PHONY: bench-library bench-steer test-deb test-start test-boot test-sanitizers lint dist guide fuzz install-lib
+.PHONY: bench-library bench-steer bench-everyday test-deb test-start test-boot test-sanitizers lint dist guide fuzz install-lib
 
 export PREFIX DESTDIR LIBDIR
 
@@ -69,6 +69,9 @@ bench-library: ## Measure the library in real programs on emulated disks and the
 
 bench-steer: ## Measure `ahead steer` and `ahead top` with unmodified programs; writes docs/results/steer.md (root, half an hour for each round)
 	@bench/steer/run.sh
+
+bench-everyday: ## Measure everyday commands: `ahead cold` beside `ahead compare`; writes docs/results/everyday.md (root, ten minutes)
+	@bench/everyday/run.py
 
 bench-sim: ## Measure how fast the simulator is
 	@cargo bench -q -p ahead-sim

@@ -5,6 +5,7 @@ mod boot;
 mod building;
 mod cached;
 mod circles;
+mod cold;
 mod compare;
 mod crates;
 mod description;

@@ -3,6 +3,7 @@
 mod bench;
 mod boot;
 mod cached;
+mod cold;
 mod compare;
 mod conform;
 mod counters;

@@ -16,6 +16,7 @@ use ahead_profile::{Extent, File, Profile};
 use ahead_sys::mounts::{self, Mount};
 use ahead_sys::openat::Handle;
 use ahead_sys::{block, evict, machine, openat};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::ops::Range;
@@ -78,6 +79,27 @@ pub fn evict_file(path: &Path) -> Result<()> {
     Ok(evict::file(&file)?)
 }
 
+/// Maximum number of files of which the processes that have them mapped are searched.
+const MAX_KEPT_FILES: usize = 4096;
+
+/// The files of a profile of which used pages cannot be evicted, the largest part first, with the processes that have them mapped. Evicts all.
+///
+/// # Errors
+/// Stopped.
+pub(crate) fn kept_files(profile: &Arc<Profile>, signals: &Signals) -> Result<Vec<CachedFile>> {
+    let profile = profile.clone();
+    unless_stopped(signals, move || {
+        let evicted =
+            profile.files.iter().filter(|file| !file.deleted).filter_map(|file| Some(evict_recorded(file)?.0));
+        let left = |file: &CachedFile| file.after.map_or(0, |after| after.cached());
+        let mut kept: Vec<CachedFile> =
+            evicted.filter(|file| left(file) > 0 && !file.is_in_memory).take(MAX_KEPT_FILES).collect();
+        file::find_mappings(&mut kept);
+        sorting::sort_by_key(&mut kept, |file| Reverse(left(file)));
+        kept
+    })
+}
+
 /// The part of a profile's files that stayed cached after the eviction, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kept {
@@ -135,18 +157,23 @@ fn evict_everything(devices: &Devices) -> Result<()> {
 /// Evicts a file and counts the part of its extents that stays. A profile is untrusted: only regular files on file systems with a page
 /// cache are opened, because opening others as root may have effects (`/proc/kmsg`, tracefs).
 fn make_file_cold(file: &File) -> Kept {
-    let part: Vec<Range<u64>> = file.extents.iter().map(Extent::range).collect();
     // If the path is not a file any more, the program cannot read cached pages of it.
-    let handle = openat::handle(Path::new(OsStr::from_bytes(&file.path))).ok();
-    let Some(handle) = handle.filter(Handle::is_regular_file) else { return Kept::default() };
-    let evicted = CachedFile::examine(&handle, Some(&part), Task::Evict, &mut |_| {});
+    let Some((evicted, handle)) = evict_recorded(file) else { return Kept::default() };
     match evicted.after {
         Some(after) if !evicted.is_in_memory => Kept { cached: bytes_of(after.cached()), unknown: 0 },
         None if handle.file_system().is_ok_and(|kind| kind.has_page_cache()) => {
-            Kept { cached: 0, unknown: part.iter().map(|range| range.end - range.start).sum() }
+            Kept { cached: 0, unknown: file.extents.iter().map(|extent| extent.length_bytes).sum() }
         }
         _ => Kept::default(),
     }
+}
+
+/// Evicts a file, and counts the used pages that stay. `None`: it is not a regular file any more.
+fn evict_recorded(file: &File) -> Option<(CachedFile, Handle)> {
+    let part: Vec<Range<u64>> = file.extents.iter().map(Extent::range).collect();
+    let handle = openat::handle(Path::new(OsStr::from_bytes(&file.path))).ok().filter(Handle::is_regular_file)?;
+    let evicted = CachedFile::examine(&handle, Some(&part), Task::Evict, &mut |_| {});
+    Some((CachedFile { path: file.path.clone(), ..evicted }, handle))
 }
 
 #[cfg(test)]

@@ -7,26 +7,31 @@
 //! ```
 //!
 //! A noisy machine disturbs interleaved runs alike. [`Comparison`] is this logic over any [`Runner`]; [`Closures`] runs code of the
-//! calling program; `ProgramComparison` (feature `observe`) runs a program cold, with its profile and warm, and makes a [`Report`].
+//! calling program; `ProgramComparison` (feature `observe`) runs a program cold, with its profile and warm, and makes a [`Report`];
+//! [`ColdAndWarm`] needs no profile.
 //!
 //! Times come from the runner. This module must never wait by itself, and never drop a run without counting it.
 
 mod bound;
 mod closures;
+mod cold_and_warm;
 mod input;
 mod late;
 mod programs;
 mod ranges;
 mod report;
 mod scratch;
+mod timed;
 mod usage;
 
 pub use ahead_model::Spread;
 pub use bound::BoundBy;
 pub use closures::Closures;
+pub use cold_and_warm::{ColdAndWarm, ColdReport, Enough, INTERVAL_SHARE, LEAST_RUNS};
 pub use input::Input;
-pub use programs::{ProgramComparison, Rival, observe_evictions};
+pub use programs::{ProgramComparison, Rival};
 pub use report::{ColdState, Report, RivalResult};
+pub use timed::observe_evictions;
 
 use crate::Result;
 use ahead_model::sorting;
@@ -55,6 +60,12 @@ pub struct Sample {
     pub bytes: u64,
     /// What the page cache lost of the file systems involved during the run though their files still had it, bytes; `None`: not observed.
     pub evicted_bytes: Option<u64>,
+    /// Processor time in user mode of the processes that the run waited for, seconds.
+    pub user_s: f64,
+    /// The same in the kernel.
+    pub system_s: f64,
+    /// Its exit status.
+    pub status: i32,
 }
 
 impl Sample {
@@ -146,6 +157,20 @@ impl Comparison {
         variants: &[R::Variant],
         before_run: &mut dyn FnMut(usize),
     ) -> Result<Vec<Measured>> {
+        self.measure_while(runner, variants, before_run, &mut |_| true)
+    }
+
+    /// The same, and ends early after a round for which `goes_on` is false. It gets the samples of each variant.
+    ///
+    /// # Errors
+    /// As [`Comparison::measure`].
+    pub fn measure_while<R: Runner>(
+        &self,
+        runner: &mut R,
+        variants: &[R::Variant],
+        before_run: &mut dyn FnMut(usize),
+        goes_on: &mut dyn FnMut(&[&[Sample]]) -> bool,
+    ) -> Result<Vec<Measured>> {
         let mut measured: Vec<(Vec<Sample>, Vec<Sample>)> = variants.iter().map(|_| Default::default()).collect();
         for _ in 0..self.rounds.max(1) {
             for (index, (variant, (samples, repeated))) in variants.iter().zip(&mut measured).enumerate() {
@@ -161,6 +186,10 @@ impl Comparison {
                     repeated.push(again);
                 }
                 samples.push(sample);
+            }
+            let so_far: Vec<&[Sample]> = measured.iter().map(|(samples, _)| &samples[..]).collect();
+            if !goes_on(&so_far) {
+                break;
             }
         }
         Ok(measured.into_iter().map(|(samples, repeated)| Measured::new(samples, repeated)).collect())
@@ -188,7 +217,7 @@ mod tests {
     }
 
     fn sample(s: f64, requests: u64, bytes: u64, evicted: u64) -> Result<Sample> {
-        Ok(Sample { s, requests, bytes, evicted_bytes: Some(evicted) })
+        Ok(Sample { s, requests, bytes, evicted_bytes: Some(evicted), ..Sample::default() })
     }
 
     #[test]
@@ -236,6 +265,15 @@ mod tests {
             Scripted { samples: vec![sample(1.0, 1, 1, 0), Err(Error::Failed("broken".into()))], ran: Vec::new() };
         let error = Comparison::new(5).measure(&mut runner, &["a", "b"], &mut |_| {}).unwrap_err();
         assert_eq!((error.to_string(), runner.ran.len()), ("broken".into(), 2));
+    }
+
+    #[test]
+    fn rounds_end_when_the_samples_suffice() {
+        let samples = (0..20).map(|n| sample(f64::from(n), 1, 1, 0)).collect();
+        let mut runner = Scripted { samples, ran: Vec::new() };
+        let enough = &mut |samples: &[&[Sample]]| samples[1].len() < 3;
+        let measured = Comparison::new(9).measure_while(&mut runner, &["a", "b"], &mut |_| {}, enough).unwrap();
+        assert_eq!((runner.ran.len(), measured[0].samples.len(), measured[1].samples.len()), (6, 3, 3));
     }
 
     /// Regression: requests and bytes were separate medians, which belonged to no run.

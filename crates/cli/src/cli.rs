@@ -3,7 +3,8 @@
 
 use crate::programs::{LABORATORY, PassedOn, STEERING};
 use crate::{
-    boot, check, compare, evict, exit, export, import, list, pack, record, replay, resident, restore, run, show, tune,
+    boot, check, cold, compare, evict, exit, export, import, list, pack, record, replay, resident, restore, run, show,
+    tune,
 };
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
@@ -41,6 +42,7 @@ pub enum Command {
     Import(import::Import),
     Export(export::Export),
     Compare(compare::Compare),
+    Cold(cold::Cold),
     Resident(resident::Resident),
     Evict(evict::Evict),
     Pack(pack::Pack),
@@ -94,6 +96,7 @@ impl Command {
             Command::Import(command) => command.run(),
             Command::Export(command) => command.run(),
             Command::Compare(command) => command.run(),
+            Command::Cold(command) => command.run(),
             Command::Resident(command) => command.run(),
             Command::Evict(command) => command.run(),
             Command::Pack(command) => command.run(),

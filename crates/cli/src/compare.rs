@@ -17,6 +17,7 @@ use ahead_sys::user::User;
 use anyhow::{Context, bail};
 use clap::Args;
 use render::Rendered;
+pub use render::coldness;
 use std::ffi::OsString;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};

@@ -13,6 +13,7 @@ mod boot;
 mod cached;
 mod check;
 pub mod cli;
+mod cold;
 mod compare;
 mod evict;
 pub mod exit;

@@ -14,10 +14,17 @@ pub struct Cpu {
     pub system: Duration,
 }
 
-/// Processor time (user and system) of all children that were waited for, and of their children.
-pub fn cpu_of_ended_children() -> Duration {
-    let Cpu { user, system } = cpu(libc::RUSAGE_CHILDREN);
-    user + system
+impl std::ops::Sub for Cpu {
+    type Output = Cpu;
+
+    fn sub(self, before: Cpu) -> Cpu {
+        Cpu { user: self.user.saturating_sub(before.user), system: self.system.saturating_sub(before.system) }
+    }
+}
+
+/// Processor time of all children that were waited for, and of their children.
+pub fn cpu_of_ended_children() -> Cpu {
+    cpu(libc::RUSAGE_CHILDREN)
 }
 
 /// Processor time of all threads of this process.
@@ -66,6 +73,7 @@ mod tests {
         let before = cpu_of_ended_children();
         let loops = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done";
         assert!(std::process::Command::new("sh").args(["-c", loops]).status().unwrap().success());
-        assert!(cpu_of_ended_children() > before);
+        let Cpu { user, system } = cpu_of_ended_children() - before;
+        assert!(user + system > Duration::ZERO);
     }
 }

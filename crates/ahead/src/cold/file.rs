@@ -2,12 +2,14 @@
 
 use ahead_model::RangeSet;
 use ahead_profile::PathBytes;
-use ahead_sys::holders::Mappings;
+use ahead_sys::holders::{MappedFile, Mappings, mappings_of};
 use ahead_sys::openat::Handle;
 use ahead_sys::{Error, Result, cache, evict, machine, sparse};
 use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 use std::time::Duration;
 
 /// What to do with each file.
@@ -239,6 +241,17 @@ fn list(fd: impl AsFd, size_bytes: u64) -> Result<Vec<Range<u64>>> {
         }
     }
     Ok(found.iter().take(MAX_RANGES).cloned().collect())
+}
+
+/// Finds the processes that have files mapped.
+pub(super) fn find_mappings(files: &mut [CachedFile]) {
+    let mapped_file = |file: &CachedFile| MappedFile {
+        path: OsString::from_vec(file.path.clone()).into(),
+        device: file.device,
+        inode: file.inode,
+    };
+    let mappings = mappings_of(&files.iter().map(mapped_file).collect::<Vec<_>>());
+    files.iter_mut().zip(mappings).for_each(|(file, mappings)| file.mapped_by = mappings);
 }
 
 fn pages_of(ranges: &[Range<u64>]) -> u64 {

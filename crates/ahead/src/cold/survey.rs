@@ -9,12 +9,11 @@
 //! A file system that does not answer stops the process that asks it, which then cannot even end. So a helper process asks, and only the items
 //! of that file system have no answer. A file is counted once, whatever number of names it has.
 
-use super::file::{CachedFile, Task, explain};
+use super::file::{CachedFile, Task, explain, find_mappings};
 use crate::error::IoContext;
 use crate::{Error, Result, Stopped};
 use ahead_process::{ResultPipe, Signals, Worker};
 use ahead_profile::Profile;
-use ahead_sys::holders::{MappedFile, mappings_of};
 use ahead_sys::openat::{self, Handle};
 use ahead_sys::root::Root;
 use ahead_sys::walk::{self, Budget, Entry, Next};
@@ -232,13 +231,7 @@ impl<'a> Helper<'a> {
         }
         self.busy(SEARCH_TIME);
         let mut kept = std::mem::take(&mut self.kept);
-        let mapped_file = |file: &CachedFile| MappedFile {
-            path: OsString::from_vec(file.path.clone()).into(),
-            device: file.device,
-            inode: file.inode,
-        };
-        let mappings = mappings_of(&kept.iter().map(mapped_file).collect::<Vec<_>>());
-        kept.iter_mut().zip(mappings).for_each(|(file, mappings)| file.mapped_by = mappings);
+        find_mappings(&mut kept);
         kept.into_iter().for_each(|file| self.send_file(file));
     }
 

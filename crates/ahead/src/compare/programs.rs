@@ -19,7 +19,6 @@ use crate::notify::Notify;
 use crate::until::Until;
 use crate::{Account, Result};
 use ahead_model::sorting;
-use ahead_observe::Evictions;
 use ahead_process::Signals;
 use ahead_profile::Profile;
 use ahead_sys::machine;
@@ -148,11 +147,11 @@ impl ProgramComparison {
     ) -> Result<Report> {
         let rivals = measured.split_off(3);
         let [cold, ahead, warm] = measured.try_into().expect("cold, ahead and warm were measured");
-        let disk = runner.emulated_disk();
+        let disk = runner.timed.emulated_disk();
         let (used, used_according_to) = self.used_profile(reference.as_ref());
         let evicted = if machine::is_root() { "everything" } else { "data" };
         let profile_bytes = self.profile.data_bytes() + self.profile.metadata_bytes();
-        let cold_state = ColdState::new(evicted, runner.kept(), profile_bytes);
+        let cold_state = ColdState::new(evicted, &runner.timed.kept, profile_bytes);
         let bounded = disk.as_ref().filter(|_| cold_state.is_cold);
         let bound = bounded.map(|disk| bound::bound(used, disk, warm.spread.min)).transpose()?;
         let least_s = bound.map_or(warm.spread.median, |bound| bound.s);
@@ -170,7 +169,7 @@ impl ProgramComparison {
         let mut account = self.median_account(runner.take_accounts(), used);
         let observed = observed.unwrap_or_default();
         (account.late_bytes, account.lost_events) = (observed.late_bytes, observed.lost_events);
-        let windows = runner.windows();
+        let windows = &runner.timed.windows;
         let verdict =
             cold_state.verdict().unwrap_or_else(|| verdict(&cold.spread, &ahead.spread, self.comparison.rounds));
         Ok(Report {
@@ -178,7 +177,7 @@ impl ProgramComparison {
             machine: machine::describe(),
             read_ahead_kb: windows.first().copied(),
             read_ahead_kb_seen: windows.to_vec(),
-            recorded_meanwhile: runner.was_recorded_meanwhile(),
+            recorded_meanwhile: runner.timed.single_faults,
             measured_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
             runs: self.comparison.rounds,
             program_status: runner.program_status(),
@@ -216,12 +215,4 @@ impl ProgramComparison {
         sorting::sort_by_key(&mut accounts, |account| account.issued_bytes);
         accounts.swap_remove(accounts.len() / 2)
     }
-}
-
-/// Counts evictions from the page cache. `None` where they cannot be seen: without root, on a kernel without BTF.
-pub fn observe_evictions() -> Option<Evictions> {
-    if !machine::is_root() {
-        return None;
-    }
-    Evictions::start().inspect_err(|error| tracing::info!("evictions are not observed: {error}")).ok()
 }

@@ -353,7 +353,8 @@ impl Recorder {
         let finished = watch.wait(&mut child, signals, deadline)?;
         // In this order: a delay between the two makes the recorded end too late, never earlier than the last reads.
         let ended_ns = monotonic_ns(finished.observed_until);
-        let cpu = usage::cpu_of_ended_children() - cpu_before;
+        let usage::Cpu { user, system } = usage::cpu_of_ended_children() - cpu_before;
+        let cpu = user + system;
         let switched_on = SwitchedOn::now();
         let was_single = single_faults.as_ref().is_some_and(SingleFaults::holds);
         let precise = match settings {

@@ -1,7 +1,7 @@
 //! The report of a comparison, for people and programs.
 
 use ahead::Account;
-use ahead::compare::{BoundBy, Measured, ProgramComparison, Report, Spread};
+use ahead::compare::{BoundBy, ColdState, Measured, ProgramComparison, Report, Spread};
 use ahead_report::html::Page;
 use ahead_report::json;
 use ahead_report::number::{self, count, grouped, size};
@@ -158,7 +158,7 @@ impl<'a> Rendered<'a> {
         remarks.extend(waste(account).map(|what| format!("{what}; record again: {}", self.recording)));
         remarks.extend(self.failures());
         remarks.extend(self.disturbances());
-        remarks.extend(self.coldness());
+        remarks.extend(coldness(&report.cold_state, report.model.is_some()));
         remarks
     }
 
@@ -222,27 +222,6 @@ impl<'a> Rendered<'a> {
         remarks
     }
 
-    /// What was not evicted before cold runs.
-    fn coldness(&self) -> Vec<String> {
-        let (state, mut remarks) = (&self.report.cold_state, Vec::new());
-        if state.evicted == "data" {
-            remarks
-                .push("cold: data (only pages of files that you own could be evicted; root evicts everything)".into());
-        }
-        if state.evicted == "data" && self.report.model.is_some() {
-            remarks.push("not cold: only root can empty the emulated drive's own buffer".into());
-        }
-        if state.kept_bytes > 0 {
-            let kept = size(state.kept_bytes);
-            remarks.push(format!("not cold: up to {kept} were kept in memory by other processes"));
-        }
-        if state.unknown_bytes > 0 {
-            let unknown = size(state.unknown_bytes);
-            remarks.push(format!("perhaps not cold: the kernel does not report whether {unknown} were in memory"));
-        }
-        remarks
-    }
-
     /// A command line can be a whole script.
     fn short_command(&self) -> String {
         let whole = command_line(&self.words);
@@ -260,6 +239,26 @@ impl<'a> Rendered<'a> {
         let (kernel, machine, runs) = (&report.kernel, &report.machine, report.runs);
         format!("Linux {kernel}, {machine}; read-ahead {window}{disk}; {runs} rounds, interleaved")
     }
+}
+
+/// What was not evicted before cold runs. `is_emulated`: the files are on an emulated disk.
+pub fn coldness(state: &ColdState, is_emulated: bool) -> Vec<String> {
+    let mut remarks = Vec::new();
+    if state.evicted == "data" {
+        remarks.push("cold: data (only pages of files that you may read were evicted; root evicts everything)".into());
+    }
+    if state.evicted == "data" && is_emulated {
+        remarks.push("not cold: only root can empty the emulated drive's own buffer".into());
+    }
+    if state.kept_bytes > 0 {
+        let kept = size(state.kept_bytes);
+        remarks.push(format!("not cold: up to {kept} were kept in memory by other processes"));
+    }
+    if state.unknown_bytes > 0 {
+        let unknown = size(state.unknown_bytes);
+        remarks.push(format!("perhaps not cold: the kernel does not report whether {unknown} were in memory"));
+    }
+    remarks
 }
 
 /// The recovered share in words: less than nothing is a loss.

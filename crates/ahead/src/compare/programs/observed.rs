@@ -14,13 +14,13 @@ use std::time::{Duration, SystemTime};
 impl ProgramRunner<'_> {
     /// Records the command once more, exactly, where that is permitted: the measure of waste.
     pub fn record_reference(&mut self) -> Result<Option<Profile>> {
-        let Some(lock) = &self.lock else { return Ok(None) };
-        self.prepare()?;
+        let Some(lock) = &self.timed.lock else { return Ok(None) };
+        self.timed.prepare(self.setup.prepare.as_deref())?;
         let read_ahead = ReadAhead::OffIfPossible;
         let recorder = Recorder { cold: true, read_ahead, until: self.setup.until.clone(), ..Recorder::default() };
         let command = self.run_of(self.setup.command.clone())?;
         // A notice of the recording explains its result and is no news to the user.
-        let recorded = recorder.record_locked(&command, lock, self.signals, &|notice| tracing::info!("{notice}"));
+        let recorded = recorder.record_locked(&command, lock, self.timed.signals, &|notice| tracing::info!("{notice}"));
         match recorded {
             Ok(recording) if recording.interrupted.is_none() => Ok(Some(recording.profile)),
             Ok(recording) => match recording.stopped {
@@ -29,7 +29,7 @@ impl ProgramRunner<'_> {
             },
             Err(Error::Stopped(stopped)) => Err(stopped.into()),
             Err(error) => {
-                self.notify_once(format!("reference recording failed; using the profile instead: {error}"));
+                self.timed.notify_once(format!("reference recording failed; using the profile instead: {error}"));
                 Ok(None)
             }
         }
@@ -41,7 +41,7 @@ impl ProgramRunner<'_> {
         if !machine::is_root() || !late::is_observable(&self.setup.profile) {
             return Ok(None);
         }
-        self.prepare()?;
+        self.timed.prepare(self.setup.prepare.as_deref())?;
         let name = "late";
         let command = self.command(Variant::Ahead, name)?;
         let (command, watch) = self.setup.until.prepare(&command)?;
@@ -50,16 +50,16 @@ impl ProgramRunner<'_> {
         let (tracer, arrivals) = match observers {
             Ok(observers) => observers,
             Err(error) => {
-                self.notify_once(format!("late bytes cannot be observed: {error}"));
+                self.timed.notify_once(format!("late bytes cannot be observed: {error}"));
                 return Ok(None);
             }
         };
         tracer.follow(child.pid(), true)?;
-        self.make_cold()?;
-        check_stopped(self.signals)?;
+        self.timed.make_cold()?;
+        check_stopped(self.timed.signals)?;
         let (started, started_ns) = (SystemTime::now(), now_ns());
         child.release(&command)?;
-        let finished = watch.wait(&mut child, self.signals, None)?.unless_stopped()?;
+        let finished = watch.wait(&mut child, self.timed.signals, None)?.unless_stopped()?;
         let (observed, arrived) = (tracer.finish()?, arrivals.finish()?);
         let (mut account, _) = self.read_account(name, finished.status)?;
         let lost_events = observed.lost_events() + arrived.lost_events;
@@ -82,7 +82,7 @@ impl ProgramRunner<'_> {
             mapped_folio_pages: u64::MAX,
             single_faults: false,
         };
-        let (seen, _) = unless_stopped(self.signals, move || learn(&observed, &run))??;
+        let (seen, _) = unless_stopped(self.timed.signals, move || learn(&observed, &run))??;
         let issued = usage::issued(&self.setup.profile, &account);
         account.late_bytes = Some(late::bytes(&seen, started_ns, &issued, &arrived));
         Ok(Some(account))

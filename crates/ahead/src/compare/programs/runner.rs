@@ -1,29 +1,17 @@
 //! One comparison of program runs: evict, check, run, count.
 
-use super::{ProgramComparison, observe_evictions};
-use crate::cold::{self, Devices, Kept};
+use super::ProgramComparison;
 use crate::compare::scratch::Scratch;
+use crate::compare::timed::Timed;
 use crate::compare::{Runner, Sample};
 use crate::error::IoContext;
 use crate::machine::wait_for_machine_as_root;
 use crate::notify::Notify;
-use crate::stopping::{check_stopped, pause};
-use crate::until::{Finished, Until};
-use crate::{Account, Error, Result, record};
-use ahead_disk::DiskInfo;
-use ahead_model::DeviceNumber;
-use ahead_observe::Evictions;
-use ahead_process::undo::machine_lock::MachineLock;
+use crate::until::Finished;
+use crate::{Account, Error, Result};
 use ahead_process::{Command, Signals};
-use ahead_sys::bdi;
-use ahead_sys::diskstats::{self, Reads};
-use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{self, stderr};
-use std::os::fd::AsFd;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::io;
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,24 +36,10 @@ impl Variant {
 /// Runs the program, and keeps what the report says about all runs.
 pub struct ProgramRunner<'a> {
     pub(super) setup: &'a ProgramComparison,
-    pub(super) signals: &'a Signals,
-    pub(super) notify: Notify<'a>,
-    pub(super) devices: Arc<Devices>,
+    pub(super) timed: Timed<'a>,
     pub(super) scratch: Scratch,
-    /// While it is held, no other ahead process evicts or switches read-ahead off (root only: no other user can).
-    pub(super) lock: Option<MachineLock>,
-    /// Counts what is evicted during a run (root only).
-    evictions: Option<Evictions>,
-    /// The device numbers of the pages that count.
-    cached_under: BTreeSet<DeviceNumber>,
     accounts: Vec<Account>,
     accounts_bytes: u64,
-    /// The read-ahead windows that were seen, KiB.
-    windows: Vec<u64>,
-    /// Another recording had switched fault-around off before or after a run.
-    single_faults: bool,
-    /// What stayed in memory before each cold run.
-    kept: Vec<Kept>,
     /// The first status of the program that was not 0, in runs without a rival; 0: none.
     program_status: i32,
     /// The end that was asked for came in every run without a rival.
@@ -73,7 +47,6 @@ pub struct ProgramRunner<'a> {
     /// The same for each rival's own status.
     rival_statuses: Vec<i32>,
     runs: u32,
-    notified: BTreeSet<String>,
 }
 
 /// The most bytes of an account: a million ranges at some 60 bytes each.
@@ -81,47 +54,22 @@ const MAX_ACCOUNT_BYTES: u64 = 64 << 20;
 /// The most bytes of the accounts of all runs together: they are kept to the end, and there may be a thousand runs. The account of a profile
 /// of 10,000 files takes half a megabyte.
 const MAX_ACCOUNTS_BYTES: u64 = 1 << 30;
-/// How often to ask whether the requests of a run are served; there is no event to wait for. A rotating disk needs ten times as long for one.
-const REQUESTED_EVERY: Duration = Duration::from_millis(1);
 
 impl<'a> ProgramRunner<'a> {
     /// Waits for the machine's lock, as root.
     pub fn new(setup: &'a ProgramComparison, signals: &'a Signals, notify: Notify<'a>) -> Result<ProgramRunner<'a>> {
+        let lock = wait_for_machine_as_root(signals, notify)?;
         Ok(ProgramRunner {
-            lock: wait_for_machine_as_root(signals, notify)?,
-            devices: Arc::new(cold::of_profile(&setup.profile)?),
-            evictions: observe_evictions(),
-            cached_under: cold::cached_under(&setup.profile)?,
+            timed: Timed::new(&setup.profile, lock, signals, notify)?,
             scratch: Scratch::new(setup.user.as_ref())?,
             accounts: Vec::new(),
             accounts_bytes: 0,
-            windows: Vec::new(),
-            single_faults: false,
-            kept: Vec::new(),
             program_status: 0,
             always_ready: true,
             rival_statuses: vec![0; setup.rivals.len()],
             runs: 0,
-            notified: BTreeSet::new(),
             setup,
-            signals,
-            notify,
         })
-    }
-
-    /// The read-ahead windows that were seen, KiB. More than one: another process changed it meanwhile.
-    pub fn windows(&self) -> &[u64] {
-        &self.windows
-    }
-
-    /// Another recording ran beside a run.
-    pub fn was_recorded_meanwhile(&self) -> bool {
-        self.single_faults
-    }
-
-    /// What stayed in memory before each cold run.
-    pub fn kept(&self) -> &[Kept] {
-        &self.kept
     }
 
     /// Gives away the accounts of the runs with the profile: they are too long to copy.
@@ -142,28 +90,6 @@ impl<'a> ProgramRunner<'a> {
     /// The first status of this rival that was not 0; 0: none.
     pub fn rival_status(&self, index: usize) -> i32 {
         self.rival_statuses[index]
-    }
-
-    /// The emulated disk, if there is exactly one: several have no common bound. Reads elsewhere (of a launcher from the machine's own disk,
-    /// say) keep the bound a bound.
-    pub fn emulated_disk(&self) -> Option<DiskInfo> {
-        let mut disks = self.devices.keys().filter_map(|device| ahead_disk::find_by_device(*device));
-        disks.next().filter(|_| disks.next().is_none())
-    }
-
-    /// Runs the command that has to run before each run; its time does not count.
-    pub(super) fn prepare(&self) -> Result<()> {
-        check_stopped(self.signals)?;
-        let Some(shell) = &self.setup.prepare else { return Ok(()) };
-        let command = Command::new(["sh", "-c", shell])
-            .discard_output(true)
-            .input(Some(Arc::new(File::open("/dev/null").what("open /dev/null")?)))
-            .errors(Some(Arc::new(stderr().as_fd().try_clone_to_owned().what("share standard error")?.into())));
-        let finished = Until::default().run(&command, self.signals)?.unless_stopped()?;
-        match finished.status {
-            0 => Ok(()),
-            status => Err(Error::Failed(format!("--prepare failed (exit status {status}): {shell}"))),
-        }
     }
 
     /// The command of a run. `name`: of the files that it leaves.
@@ -212,71 +138,6 @@ impl<'a> ProgramRunner<'a> {
         Ok((account.what("understand the account of ahead run")?, text.len() as u64))
     }
 
-    /// Passes a notice on, once.
-    pub(super) fn notify_once(&mut self, line: String) {
-        if !self.notified.contains(&line) {
-            (self.notify)(&line);
-            self.notified.insert(line);
-        }
-    }
-
-    /// Makes the profile's files cold.
-    pub(super) fn make_cold(&self) -> Result<Kept> {
-        cold::make_cold(&self.setup.profile, &self.devices, self.signals)
-    }
-
-    /// Notes the read-ahead window of the disk that is measured, and how faults are served.
-    fn check_settings(&mut self) {
-        self.single_faults |= record::is_fault_around_off();
-        let device =
-            self.emulated_disk().map(|disk| disk.device_number).or_else(|| self.devices.keys().next().copied());
-        if let Some(window) = device.and_then(|device| bdi::read_ahead_kb(device).ok())
-            && !self.windows.contains(&window)
-        {
-            self.windows.push(window);
-        }
-    }
-
-    /// Completed reads of the devices that count.
-    fn reads(&self) -> Result<Reads> {
-        let mut sum = Reads::default();
-        for device in self.counted() {
-            let reads = diskstats::reads(device)?;
-            sum = Reads { requests: sum.requests + reads.requests, bytes: sum.bytes + reads.bytes };
-        }
-        Ok(sum)
-    }
-
-    /// The emulated disk, or else all devices involved: the machine's own disk, from which a launcher comes, may serve other programs meanwhile.
-    fn counted(&self) -> Vec<DeviceNumber> {
-        match self.emulated_disk() {
-            Some(disk) => vec![disk.device_number],
-            None => self.devices.keys().copied().collect(),
-        }
-    }
-
-    /// Waits until the devices have served what is requested of them now. What a prefetch has requested belongs to its run, also where the program
-    /// has ended before: the next run would wait for it, and pages that are being read cannot be evicted.
-    fn wait_for_requested(&self) -> Result<()> {
-        for device in self.counted() {
-            let pending = diskstats::reads_in_flight(device)?;
-            let before = diskstats::reads(device)?;
-            // Another program may keep the device busy.
-            let are_served = || Ok::<bool, Error>((diskstats::reads(device)? - before).requests >= pending);
-            while diskstats::reads_in_flight(device)? > 0 && !are_served()? {
-                pause(self.signals, REQUESTED_EVERY)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The bytes that the page cache has lost of the devices involved since the comparison began.
-    fn evicted_bytes(&self) -> Result<Option<u64>> {
-        let Some(evictions) = &self.evictions else { return Ok(None) };
-        let each = self.cached_under.iter().map(|device| Ok(evictions.of(*device)?.bytes));
-        Ok(Some(each.sum::<ahead_sys::Result<u64>>()?))
-    }
-
     /// Keeps what the report says about a run beside its sample.
     fn keep(&mut self, variant: Variant, name: &str, finished: Finished) -> Result<()> {
         let Finished { status, ready, .. } = finished;
@@ -305,14 +166,14 @@ impl<'a> ProgramRunner<'a> {
         }
         if let Some(own) = failed_rival {
             let name = self.setup.name_of(variant);
-            self.notify_once(format!("{name} failed with exit status {own}: excluded from the results"));
+            self.timed.notify_once(format!("{name} failed with exit status {own}: excluded from the results"));
         } else if status != 0 && variant == Variant::Cold && self.runs == 1 && !self.setup.even_if_failed {
             return Err(Error::CommandFailed(status));
         } else if status != 0 {
-            self.notify_once(format!("the command's exit status was {status}: is that what should be measured?"));
+            self.timed.notify_once(format!("the command's exit status was {status}: is that what should be measured?"));
         }
         if self.setup.until.is_set() && !ready {
-            self.notify_once("the command ended without being ready: its time is that to its end".into());
+            self.timed.notify_once("the command ended without being ready: its time is that to its end".into());
         }
         Ok(())
     }
@@ -328,29 +189,19 @@ impl Runner for ProgramRunner<'_> {
 
     fn run(&mut self, variant: &Variant) -> Result<Sample> {
         let variant = *variant;
-        self.prepare()?;
+        self.timed.prepare(self.setup.prepare.as_deref())?;
         if variant != Variant::Warm {
-            let kept = self.make_cold()?;
-            self.kept.push(kept);
+            self.timed.make_cold_for_a_run()?;
         }
         let name = format!("{}-{}", variant.word(), self.runs);
         self.runs += 1;
         let command = self.command(variant, &name)?;
-        check_stopped(self.signals)?;
-        self.check_settings();
-        let (before, evicted_before) = (self.reads()?, self.evicted_bytes()?);
-        let started = Instant::now();
-        let finished = self.setup.until.run(&command, self.signals)?.unless_stopped()?;
-        let s = finished.at.duration_since(started).as_secs_f64();
-        self.wait_for_requested()?;
-        let (Reads { requests, bytes }, evicted) = (self.reads()? - before, self.evicted_bytes()?);
-        let evicted_bytes = evicted.zip(evicted_before).map(|(after, before)| after - before);
-        self.check_settings();
+        let (sample, finished) = self.timed.time(&command, &self.setup.until)?;
         for line in self.scratch.lines(&messages_of(&name)) {
-            self.notify_once(line.trim_start_matches("ahead: ").to_owned());
+            self.timed.notify_once(line.trim_start_matches("ahead: ").to_owned());
         }
         self.keep(variant, &name, finished)?;
-        Ok(Sample { s, requests, bytes, evicted_bytes })
+        Ok(sample)
     }
 }
 
