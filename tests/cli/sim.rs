@@ -64,6 +64,12 @@ fn policies_of_the_command_line_replace_those_of_the_scenario() {
     let result = run("linux-6.18, true-readahead(8, 2)").json();
     let names: Vec<&Value> = result["policies"].as_array().unwrap().iter().map(|row| &row["policy"]).collect();
     assert_eq!(names, ["linux-6.18", "true-readahead(8, 2)"]);
+    let (_home, without) = scenario(&SCENARIO.replacen("policies", "# policies", 1));
+    for command in ["run", "sweep"] {
+        let words = ["sim", command, without.to_str().unwrap(), "--json"];
+        ahead(words).fails(1).out_is("").says("names no policies").says("--policy");
+        ahead(words).args(["--policy", "linux-6.18"]).ok();
+    }
     run("linux-9").fails(2).says("no policy is called");
     run("ahead,ahead").fails(1).out_is("").says("--policy ahead is given twice");
     run("fixed(1000000)").fails(1).out_is("").says("is larger than the memory").says("change --policy");

@@ -4,6 +4,7 @@
 use crate::Advice;
 use ahead_model::DeviceNumber;
 use ahead_sys::locks::IgnorePoison;
+use ahead_sys::other_process;
 use ahead_sys::within::Patience;
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -110,7 +111,7 @@ fn file_of<'a>(mut fields: impl Iterator<Item = &'a str>) -> Option<(DeviceNumbe
 
 /// The paths of its control groups, one for each hierarchy.
 pub fn control_groups(pid: u32) -> Vec<Vec<u8>> {
-    control_groups_in(&fs::read(format!("/proc/{pid}/cgroup")).unwrap_or_default())
+    control_groups_in(&other_process::cgroups(pid).unwrap_or_default())
 }
 
 /// `0::/system.slice/x.service`, or `7:memory:/x`.

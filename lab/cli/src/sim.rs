@@ -21,7 +21,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Run read-ahead policies over workloads in a simulated machine
@@ -100,6 +100,7 @@ impl Run {
             check_unique("--policy", scenario.policies.iter().map(Choice::to_string))?;
             scenario.check().map_err(|impossible| anyhow!("{impossible}: change --policy, or the scenario"))?;
         }
+        check_policies(&self.scenario, !scenario.policies.is_empty())?;
         if self.acts {
             let acts = steering_acts(&scenario);
             let text = match self.json {
@@ -165,6 +166,17 @@ fn parse_policies(text: &str) -> Result<Choices, String> {
     });
     let choices = names.map(|name| named(name.trim()).map_err(|error| error.to_string()));
     choices.collect::<Result<_, _>>().map(Choices)
+}
+
+/// Checks that there is a policy to run.
+fn check_policies(scenario: &Path, is_any: bool) -> anyhow::Result<()> {
+    if is_any {
+        return Ok(());
+    }
+    let file = scenario.display();
+    Err(anyhow!(
+        "{file} names no policies: add policies = [\"linux-6.18\", \"ahead\"] or use --policy (ahead sim policies lists them)"
+    ))
 }
 
 /// Checks that an option has no value twice.

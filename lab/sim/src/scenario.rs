@@ -103,7 +103,7 @@ pub struct Scenario {
     pub name: String,
     /// The text from which the scenario was read.
     pub text: Arc<str>,
-    /// The policies to compare, in order.
+    /// The policies to compare, in order; empty: the scenario names none.
     pub policies: Vec<Choice>,
     /// The disk.
     pub disk: Disk,

@@ -20,7 +20,6 @@ fn mistakes_are_reported_with_their_line() {
         ("\"none\"", "\"linux-9\"", "line 1: no policy is called \"linux-9\"; there are none, fixed(n)"),
         ("\"none\"", "", "policies is empty; name one at least, as in policies = ["),
         ("[\"none\"]", "\"none\"", "expected a sequence; name one at least, as in policies = ["),
-        ("policies = [\"none\"]", "", "line 1: missing field `policies`; name one at least"),
         ("[\"none\"]", "[\"none\"]\npolicies = []", "line 2: `policies` is here twice"),
         ("[[workload]]", "[workload]", "line 4: invalid type: map, expected a sequence; begin one with [[workload]]"),
         (

@@ -1,6 +1,6 @@
 //! `ahead sim sweep`: runs every workload separately, with every policy, window and disk.
 
-use super::{Choices, check_unique, parse_policies};
+use super::{Choices, check_policies, check_unique, parse_policies};
 use ahead_cli::output::{self, Output};
 use ahead_device::Model;
 use ahead_model::quantity::parse_size_with_unit;
@@ -77,6 +77,7 @@ impl Sweep {
         let html = self.html.as_deref().map(prepare).transpose()?;
         let scenario = load_scenario(&self.scenario)?;
         self.check_names(&scenario)?;
+        check_policies(&self.scenario, !(self.policy.is_empty() && scenario.policies.is_empty()))?;
         let policies = self.policies().cloned().collect();
         let variations = Variations { policies, windows: self.window.clone(), models: self.device.clone() };
         let jobs = variations.jobs(&scenario);

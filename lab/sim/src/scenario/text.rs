@@ -24,7 +24,8 @@ use workload::WorkloadText;
 struct Text {
     #[serde(default)]
     name: String,
-    policies: Vec<toml::Spanned<String>>,
+    #[serde(default)]
+    policies: Option<Vec<toml::Spanned<String>>>,
     #[serde(default)]
     machine: MachineText,
     #[serde(default)]
@@ -151,7 +152,9 @@ impl Scenario {
         };
         scenario.check().or_else(|impossible| {
             let at = match impossible.blame {
-                Blame::Policy(index) => parsed.policies.get(index).map(|name| lines.of(name.span().start)),
+                Blame::Policy(index) => {
+                    parsed.policies.as_ref().and_then(|names| names.get(index)).map(|name| lines.of(name.span().start))
+                }
                 other => scenario.line_of(other),
             };
             lines.wrong_at(at, impossible.message)
@@ -161,15 +164,15 @@ impl Scenario {
 }
 
 fn policies(parsed: &Text, lines: &Lines) -> Result<Vec<Choice>, ScenarioError> {
-    let policies = parsed
-        .policies
+    let Some(names) = &parsed.policies else { return Ok(Vec::new()) };
+    let policies = names
         .iter()
         .map(|name| ahead_policy::named(name.get_ref()).or_else(|error| lines.wrong(name.span(), error.to_string())));
     let policies: Vec<Choice> = policies.collect::<Result<_, _>>()?;
     if policies.is_empty() {
         return lines.wrong(0..0, format!("policies is empty; {POLICIES_ARE}"));
     }
-    for (index, name) in parsed.policies.iter().enumerate() {
+    for (index, name) in names.iter().enumerate() {
         if policies[..index].iter().any(|before| before.to_string() == policies[index].to_string()) {
             return lines.wrong(name.span(), format!("{} is named twice: once is enough", policies[index]));
         }

@@ -23,7 +23,6 @@ impl Lines<'_> {
         let key = line.split('=').next().unwrap_or_default().trim().trim_matches(['[', ']', ' ']);
         let has_type = message.starts_with("invalid type") || message.starts_with("invalid value");
         match (key, message.as_str()) {
-            (_, "missing field `policies`") => format!("{message}; {POLICIES_ARE}"),
             (_, "missing field `workload`") => format!("{message}; {WORKLOAD_IS}"),
             ("policies", _) if has_type => format!("{message}; {POLICIES_ARE}"),
             ("workload", _) if has_type => format!("{message}; {WORKLOAD_IS}"),
