@@ -80,20 +80,27 @@ def measure_disk(ahead, model, rounds, runs):
     return rows
 
 
+def spread(all, index):
+    """The median of the measurements, and their range, ms."""
+    values = [one[index] * 1e3 for one in all]
+    return f"{statistics.median(values):.1f} ({min(values):.1f} to {max(values):.1f})"
+
+
 def document(results):
     lines = [*stamp.heading("Everyday commands", "make bench-everyday", results["commit"], results["date"], results["machine"]),
              "## Cold and warm, by `ahead cold` and by `ahead compare`", "",
-             f"{results['rounds']} measurements of each, in turn, of {results['runs']} rounds each; medians of their medians. Goal: `cold` within 3 % of",
+             f"{results['rounds']} measurements of each, in turn, of {results['runs']} rounds each, with a {results['build']} build; medians of their medians (lowest to",
+             "highest): a difference within that range is none. Goal: `cold` within 3 % of",
              "`compare`; without root within 5 %, or a reason. Without root it can evict only what was seen from outside, and no names and inodes.", "",
              "| disk | command | by | cold, ms | to compare | warm, ms | to compare | stayed cached |", "|---|---|---|---|---|---|---|---|"]
     for row in results["rows"]:
         medians = {way: [statistics.median(one[index] for one in all) for index in (0, 1)] for way, all in row["ways"].items()}
         for way, (cold, warm) in medians.items():
-            base = medians["compare"]
+            base, all = medians["compare"], row["ways"][way]
             state = row["ways"][way][-1][2]
             kept = f"{state['kept_bytes'] / 2**20:.1f} MiB" + (f", {state['unknown_bytes'] / 2**20:.1f} MiB unknown" if state["unknown_bytes"] else "")
-            lines.append(f"| `{row['disk']}` | `{row['command']}` | {way} | {cold * 1e3:.1f} | {100 * (cold / base[0] - 1):+.1f} % "
-                         f"| {warm * 1e3:.1f} | {100 * (warm / base[1] - 1):+.1f} % | {kept} |")
+            lines.append(f"| `{row['disk']}` | `{row['command']}` | {way} | {spread(all, 0)} | {100 * (cold / base[0] - 1):+.1f} % "
+                         f"| {spread(all, 1)} | {100 * (warm / base[1] - 1):+.1f} % | {kept} |")
     return "\n".join([*lines, ""])
 
 
@@ -102,10 +109,12 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--runs", type=int, default=7)
     parser.add_argument("--disks", type=names_of(["hdd", "own"]), default=["hdd", "own"])
+    parser.add_argument("--build", default="release", help="of the programs, for the document")
     options = parser.parse_args()
     end_on_signals()
     ahead = pathlib.Path(os.environ.get("AHEAD", ROOT / "target/release/ahead")).resolve()
-    results = {"commit": stamp.commit(), "date": stamp.today(), "machine": stamp.machine(), "rounds": options.rounds, "runs": options.runs}
+    results = {"commit": stamp.commit(), "date": stamp.today(), "machine": stamp.machine(), "rounds": options.rounds, "runs": options.runs,
+               "build": options.build}
     results["rows"] = [row for disk in options.disks for row in measure_disk(ahead, disk, options.rounds, options.runs)]
     (ROOT / "bench/results/everyday.json").write_text(json.dumps(results, indent=1) + "\n")
     (ROOT / "docs/results/everyday.md").write_text(document(results))
