@@ -18,7 +18,6 @@ mod cold_and_warm;
 mod input;
 mod late;
 mod programs;
-mod ranges;
 mod report;
 mod scratch;
 mod timed;

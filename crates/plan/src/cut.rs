@@ -11,18 +11,9 @@
 use ahead_model::RangeSet;
 use std::ops::Range;
 
-/// One read-ahead call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
-    /// Its bytes.
-    pub range: Range<u64>,
-    /// Bytes of it that are read only to bridge gaps.
-    pub bridged_bytes: u64,
-}
-
-/// The requests for the absent parts of `used`. A gap is included only if both neighbours are read and no page between them is
-/// resident. No request is longer than `cap_bytes` (a multiple of the page size).
-pub fn requests(used: &RangeSet, resident: &RangeSet, cap_bytes: u64) -> Vec<Request> {
+/// The read-ahead calls for the absent parts of `used`. A gap is included only if both neighbours are read and no page between them is
+/// resident. No call is longer than `cap_bytes` (a multiple of the page size).
+pub fn requests(used: &RangeSet, resident: &RangeSet, cap_bytes: u64) -> Vec<Range<u64>> {
     let mut joined: Vec<Range<u64>> = Vec::new();
     for absent in used.difference(resident) {
         match joined.last_mut() {
@@ -30,9 +21,7 @@ pub fn requests(used: &RangeSet, resident: &RangeSet, cap_bytes: u64) -> Vec<Req
             _ => joined.push(absent),
         }
     }
-    let bridged_bytes = |range: &Range<u64>| range.end - range.start - used.count_within(range);
-    let cut = joined.into_iter().flat_map(|range| chunks(range, cap_bytes));
-    cut.map(|range| Request { bridged_bytes: bridged_bytes(&range), range }).collect()
+    joined.into_iter().flat_map(|range| chunks(range, cap_bytes)).collect()
 }
 
 /// Divides a range into its used parts and its gaps, in order; true marks a gap.
@@ -79,13 +68,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_absent_used_byte_is_read_once_and_bridged_bytes_are_counted(
+        fn every_absent_used_byte_is_read_once_and_parts_are_divided_by_use(
             used in ranges(12), resident in ranges(12), cap_pages in 1..9u64
         ) {
             let requests = requests(&used, &resident, cap_pages * PAGE);
             let end = used.span().map_or(0, |span| span.end);
             for at in (0..end).step_by(PAGE as usize) {
-                let times = requests.iter().filter(|request| request.range.contains(&at)).count();
+                let times = requests.iter().filter(|request| request.contains(&at)).count();
                 if contains(&used, at) {
                     prop_assert_eq!(times, usize::from(!contains(&resident, at)));
                 } else {
@@ -93,22 +82,21 @@ mod tests {
                 }
             }
             for request in &requests {
-                prop_assert!(!request.range.is_empty() && request.range.end - request.range.start <= cap_pages * PAGE);
-                prop_assert_eq!(resident.count_within(&request.range), 0);
-                let length = request.range.end - request.range.start;
-                prop_assert_eq!(request.bridged_bytes, length - used.count_within(&request.range));
-                let parts = by_use(&request.range, &used);
+                let length = request.end - request.start;
+                prop_assert!(!request.is_empty() && length <= cap_pages * PAGE);
+                prop_assert_eq!(resident.count_within(request), 0);
+                let parts = by_use(request, &used);
                 let bridged: u64 = parts.iter().filter(|part| part.1).map(|part| part.0.end - part.0.start).sum();
-                prop_assert_eq!(bridged, request.bridged_bytes);
+                prop_assert_eq!(bridged, length - used.count_within(request));
                 prop_assert_eq!(parts.iter().map(|part| part.0.end - part.0.start).sum::<u64>(), length);
             }
-            prop_assert!(requests.windows(2).all(|pair| pair[0].range.end <= pair[1].range.start));
+            prop_assert!(requests.windows(2).all(|pair| pair[0].end <= pair[1].start));
         }
 
         #[test]
         fn a_joined_request_begins_and_ends_with_what_is_used(used in ranges(12), resident in ranges(12)) {
             for request in requests(&used, &resident, u64::MAX) {
-                prop_assert!(contains(&used, request.range.start) && contains(&used, request.range.end - 1));
+                prop_assert!(contains(&used, request.start) && contains(&used, request.end - 1));
             }
         }
     }
@@ -124,6 +112,6 @@ mod tests {
     #[test]
     fn the_last_page_may_be_short() {
         let all = requests(&[0..5000].into_iter().collect(), &RangeSet::new(), 4096);
-        assert_eq!(all.iter().map(|request| request.range.clone()).collect::<Vec<_>>(), [0..4096, 4096..5000]);
+        assert_eq!(all, [0..4096, 4096..5000]);
     }
 }

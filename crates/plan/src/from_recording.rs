@@ -7,14 +7,7 @@
 
 use ahead_model::DeviceDescription;
 use ahead_profile::{DeviceTimes, Profile};
-
-/// One use of a device in the recording.
-#[derive(Clone, Copy, Debug)]
-struct Use {
-    time_us: u64,
-    position_bytes: u64,
-    end_bytes: u64,
-}
+use std::ops::Range;
 
 /// Uses farther apart than this are far: two tracks of a large disk, so that the arm has moved. Bytes.
 const FAR_BYTES: u64 = 8 << 20;
@@ -62,14 +55,18 @@ pub fn description(
     if !profile.recording.is_without_read_ahead() {
         return None;
     }
-    let mut uses: Vec<Use> = uses_of(profile, files, metadata).collect();
-    uses.sort_by_key(|u| u.time_us);
+    let mut uses: Vec<(u64, Range<u64>)> = uses_of(profile, files, metadata).collect();
+    uses.sort_by_key(|(time_us, _)| *time_us);
     let (mut near, mut far) = (Vec::new(), Vec::new());
     // A long extent was read page by page: the time to the next use is not that of one access.
-    for uses in uses.windows(3).filter(|uses| uses[1].end_bytes - uses[1].position_bytes <= SHORT_BYTES) {
-        let elapsed = uses[2].time_us - uses[1].time_us;
-        let forward = uses[1].position_bytes.checked_sub(uses[0].end_bytes);
-        if uses[1].position_bytes.abs_diff(uses[0].end_bytes) >= FAR_BYTES {
+    for uses in uses.windows(3) {
+        let [(_, before), (time_us, at), (next_us, _)] = uses else { continue };
+        if at.end - at.start > SHORT_BYTES {
+            continue;
+        }
+        let elapsed = next_us - time_us;
+        let forward = at.start.checked_sub(before.end);
+        if at.start.abs_diff(before.end) >= FAR_BYTES {
             far.push(elapsed);
         } else if forward.is_some_and(|distance| distance <= NEAR_BYTES) {
             near.push(elapsed);
@@ -119,13 +116,13 @@ fn slow_share(elapsed_us: &[u64]) -> f64 {
     if elapsed_us.is_empty() { 0.0 } else { slow as f64 / elapsed_us.len() as f64 }
 }
 
-fn uses_of(profile: &Profile, files: &[usize], metadata: &[usize]) -> impl Iterator<Item = Use> {
+/// The uses of a device in the recording: when, in microseconds, and where on the device.
+fn uses_of(profile: &Profile, files: &[usize], metadata: &[usize]) -> impl Iterator<Item = (u64, Range<u64>)> {
     let data = files.iter().flat_map(|index| &profile.files[*index].extents);
     let metadata = metadata.iter().flat_map(|index| &profile.metadata[*index].extents);
     data.chain(metadata).filter_map(|extent| {
-        let position_bytes = extent.physical_bytes?;
-        let end_bytes = position_bytes.saturating_add(extent.length_bytes);
-        Some(Use { time_us: extent.first_use_us, position_bytes, end_bytes })
+        let start = extent.physical_bytes?;
+        Some((extent.first_use_us, start..start.saturating_add(extent.length_bytes)))
     })
 }
 

@@ -21,7 +21,6 @@ use crate::model::{
     Extent, File, Lookup, Metadata, Milestone, MilestoneKind, PathBytes, Precision, Profile, Recording,
 };
 use ahead_model::sorting;
-use ranges::Seen;
 use std::collections::{BTreeMap, HashMap};
 
 /// Merges profiles of the same command, each of one or more runs.
@@ -90,8 +89,8 @@ fn merge_recordings(profiles: &[Profile], latest: &Recording) -> Recording {
 }
 
 /// The extents of one profile as input for [`ranges::union`].
-fn seen(profile: usize, extents: &[Extent]) -> impl Iterator<Item = Seen> {
-    extents.iter().map(move |extent| Seen { profile, extent: *extent })
+fn seen(profile: usize, extents: &[Extent]) -> impl Iterator<Item = (usize, Extent)> {
+    extents.iter().map(move |extent| (profile, *extent))
 }
 
 fn sorted(mut extents: Vec<Extent>, total_runs: u32) -> Vec<Extent> {

@@ -132,7 +132,7 @@ impl PlanWorker {
         let step = plan.steps.get(index)?;
         if let Some(Source::File(file)) = step.span().map(|span| span.source) {
             let file = FileId(first_file + file as u32);
-            self.calls.extend(calls_of(step, *cap_bytes).into_iter().map(|call| (file, call.range)));
+            self.calls.extend(calls_of(step, *cap_bytes).into_iter().map(|range| (file, range)));
         }
         self.ends_head_start = index + 1 == plan.head_start_steps;
         Some(())

@@ -283,7 +283,7 @@ fn place_of(piece: &Piece) -> Option<u64> {
 }
 
 /// The read-ahead calls of a step. No page is resident.
-pub(crate) fn calls_of(step: &Step, cap_bytes: u64) -> Vec<cut::Request> {
+pub(crate) fn calls_of(step: &Step, cap_bytes: u64) -> Vec<Range<u64>> {
     let used: RangeSet = step.span().map(|span| span.used.iter().cloned().collect()).unwrap_or_default();
     cut::requests(&used, &RangeSet::new(), cap_bytes)
 }

@@ -4,10 +4,9 @@
 //! Data only: the use of a metadata block cannot be seen. And only where the physical address that the file system reports is an address of
 //! the disk (not on btrfs, which maps its own addresses to disks).
 
-use super::ranges::{ByOwner, Owner};
 use ahead_model::FileSystemKind;
 use ahead_model::{DeviceNumber, RangeSet, sorting};
-use ahead_observe::Arrived;
+use ahead_observe::Arrival;
 use ahead_profile::{Extent, Profile};
 use ahead_sys::diskstats;
 use std::collections::BTreeMap;
@@ -21,11 +20,16 @@ pub fn is_observable(profile: &Profile) -> bool {
 /// Bytes of `issued` that arrived after their first use.
 ///
 /// `seen`: the pages that the observed run used, with times relative to `started_ns`.
-pub fn bytes(seen: &Profile, started_ns: u64, issued: &ByOwner, arrived: &Arrived) -> u64 {
-    let arrivals = Timetable::new(arrived);
+pub fn bytes(
+    seen: &Profile,
+    started_ns: u64,
+    issued: &BTreeMap<(bool, &[u8]), RangeSet>,
+    mut arrivals: Vec<Arrival>,
+) -> u64 {
+    sorting::sort_by_key(&mut arrivals, |read| (read.device, read.offset_bytes));
     let mut late = 0;
     for file in &seen.files {
-        let Some(issued) = issued.get(&Owner::File(file.path.clone())) else { continue };
+        let Some(issued) = issued.get(&(false, &*file.path)) else { continue };
         let device = DeviceNumber::from_key(file.device);
         let Ok((disk, start)) = diskstats::place_on_disk(device) else { continue };
         late += file
@@ -40,7 +44,7 @@ pub fn bytes(seen: &Profile, started_ns: u64, issued: &ByOwner, arrived: &Arrive
 fn late_bytes(
     extent: &Extent,
     issued: &RangeSet,
-    arrivals: &Timetable,
+    arrivals: &[Arrival],
     disk: DeviceNumber,
     start: u64,
     started_ns: u64,
@@ -52,33 +56,20 @@ fn late_bytes(
         let place = |at: u64| start + physical + (at - extent.offset_bytes);
         place(range.start)..place(range.end)
     };
-    issued.within(&in_file).map(|range| arrivals.bytes_after(disk, on_disk(&range), used_ns)).sum()
+    issued.within(&in_file).map(|range| bytes_after(arrivals, disk, on_disk(&range), used_ns)).sum()
 }
 
-/// When each range of each disk was delivered, the latest time if more than once.
-struct Timetable(BTreeMap<DeviceNumber, Vec<(Range<u64>, u64)>>);
-
-impl Timetable {
-    fn new(arrived: &Arrived) -> Timetable {
-        let mut by_disk: BTreeMap<DeviceNumber, Vec<(Range<u64>, u64)>> = BTreeMap::new();
-        for read in &arrived.reads {
-            let range = read.offset_bytes..read.offset_bytes + read.length_bytes;
-            by_disk.entry(read.device).or_default().push((range, read.time_ns));
-        }
-        by_disk.values_mut().for_each(|reads| sorting::sort_by_key(reads, |(range, _)| range.start));
-        Timetable(by_disk)
-    }
-
-    /// Bytes of a range that were delivered after `time_ns`. A cold run reads hardly anything twice: an overlap is then counted twice at most.
-    fn bytes_after(&self, disk: DeviceNumber, range: Range<u64>, time_ns: u64) -> u64 {
-        let reads = self.0.get(&disk).map_or(&[][..], Vec::as_slice);
-        // No request is longer than the block layer's limit.
-        let first = reads.partition_point(|(read, _)| read.start + LONGEST_REQUEST_BYTES < range.start);
-        let near = reads[first..].iter().take_while(|(read, _)| read.start < range.end);
-        let late = near.filter(|(_, arrived_ns)| *arrived_ns > time_ns);
-        let common = late.map(|(read, _)| read.end.min(range.end).saturating_sub(read.start.max(range.start)));
-        common.sum::<u64>().min(range.end - range.start)
-    }
+/// Bytes of a range of a disk that were delivered after `time_ns`, by reads in order of device and offset. A cold run reads hardly anything twice:
+/// an overlap is then counted twice at most.
+fn bytes_after(reads: &[Arrival], disk: DeviceNumber, range: Range<u64>, time_ns: u64) -> u64 {
+    // No request is longer than the block layer's limit.
+    let is_before = |read: &Arrival| (read.device, read.offset_bytes + LONGEST_REQUEST_BYTES) < (disk, range.start);
+    let near = reads[reads.partition_point(is_before)..].iter();
+    let near = near.take_while(|read| read.device == disk && read.offset_bytes < range.end);
+    let late = near.filter(|read| read.time_ns > time_ns);
+    let end = |read: &Arrival| (read.offset_bytes + read.length_bytes).min(range.end);
+    let common = late.map(|read| end(read).saturating_sub(read.offset_bytes.max(range.start)));
+    common.sum::<u64>().min(range.end - range.start)
 }
 
 /// BLK_DEF_MAX_SECTORS_CAP is 4 MiB in today's kernels; `max_hw_sectors_kb` of no common device is above this.
@@ -87,7 +78,6 @@ const LONGEST_REQUEST_BYTES: u64 = 64 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ahead_observe::Arrival;
 
     #[test]
     fn data_that_arrives_after_its_use_is_late() {
@@ -97,10 +87,11 @@ mod tests {
             offset_bytes,
             length_bytes: 8192,
         };
-        let arrived = Arrived { reads: vec![arrival(8192, 500), arrival(0, 100)], lost_events: 0 };
-        let table = Timetable::new(&arrived);
-        assert_eq!(table.bytes_after(DeviceNumber::new(7, 1), 4096..12288, 200), 4096);
-        assert_eq!(table.bytes_after(DeviceNumber::new(7, 1), 4096..12288, 50), 8192);
-        assert_eq!(table.bytes_after(DeviceNumber::new(7, 2), 0..8192, 0), 0);
+        let reads = [arrival(0, 100), arrival(8192, 500)];
+        let after = |device, range, time_ns| bytes_after(&reads, DeviceNumber::new(7, device), range, time_ns);
+        assert_eq!(after(1, 4096..12288, 200), 4096);
+        assert_eq!(after(1, 4096..12288, 50), 8192);
+        assert_eq!(after(2, 0..8192, 0), 0);
+        assert_eq!(after(0, 0..8192, 0), 0);
     }
 }

@@ -1,18 +1,19 @@
 //! How much of the prefetched data was used: by one more run, recorded exactly, or else by the profile.
 
-use super::ranges::{ByOwner, Owner, by_owner, common_bytes};
-use crate::prefetch::{Account, Issued, Source};
+use crate::prefetch::{Account, Source};
 use ahead_model::RangeSet;
 use ahead_profile::Profile;
 use ahead_sys::machine;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Judges one run's account by the pages that `reference` (a recording of the same command) says are used: every issued byte is then used,
 /// bridged or wasted. The account needs its [`Account::ranges`]. Issued and bridged bytes are counted again, in whole pages, each page once.
 pub fn judge(profile: &Profile, reference: &Profile, account: &mut Account) {
     let all = issued(profile, account);
-    let bridged = owned(profile, account.ranges.iter().filter(|range| range.bridged));
-    let used = used_of(reference);
+    let bridged = account.ranges.iter().filter(|issued| issued.bridged);
+    let bridged = by_path(profile, bridged.map(|issued| (issued.source, issued.range.clone())));
+    let used = by_path(reference, used_of(reference));
     let used_bytes = common_bytes(&all, &used);
     account.issued_bytes = total(&all);
     // What was bridged and turned out to be used has paid for itself: it counts as used.
@@ -21,41 +22,49 @@ pub fn judge(profile: &Profile, reference: &Profile, account: &mut Account) {
     account.wasted_bytes = Some(account.issued_bytes - used_bytes - account.bridged_bytes);
 }
 
-/// All ranges that were issued.
-pub fn issued(profile: &Profile, account: &Account) -> ByOwner {
-    owned(profile, account.ranges.iter())
+/// All pages that were issued, by path, as bytes. True: of the block device that is mounted there. Its node does not identify it: another device
+/// may have it by now.
+pub fn issued<'a>(profile: &'a Profile, account: &Account) -> BTreeMap<(bool, &'a [u8]), RangeSet> {
+    by_path(profile, account.ranges.iter().map(|issued| (issued.source, issued.range.clone())))
 }
 
-fn total(ranges: &ByOwner) -> u64 {
+fn by_path(profile: &Profile, ranges: impl Iterator<Item = (Source, Range<u64>)>) -> BTreeMap<(bool, &[u8]), RangeSet> {
+    // The cache holds whole pages: a file's last one counts in full on both sides.
+    let page = machine::page_size();
+    let mut gathered: BTreeMap<(bool, &[u8]), RangeSet> = BTreeMap::new();
+    for (source, range) in ranges {
+        let path = match source {
+            Source::File(index) => profile.files.get(index).map(|file| &file.path),
+            Source::Metadata(index) => profile.metadata.get(index).map(|device| &device.mount_point),
+        };
+        if let Some(path) = path {
+            let pages = range.start / page * page..range.end.div_ceil(page) * page;
+            gathered.entry((source.is_metadata(), path)).or_default().insert(pages);
+        }
+    }
+    gathered
+}
+
+fn used_of(reference: &Profile) -> impl Iterator<Item = (Source, Range<u64>)> {
+    let files = reference.files.iter().enumerate().map(|(index, file)| (Source::File(index), &file.extents));
+    let devices = reference.metadata.iter().enumerate();
+    let devices = devices.map(|(index, device)| (Source::Metadata(index), &device.extents));
+    files.chain(devices).flat_map(|(source, extents)| extents.iter().map(move |extent| (source, extent.range())))
+}
+
+fn total(ranges: &BTreeMap<(bool, &[u8]), RangeSet>) -> u64 {
     ranges.values().map(RangeSet::count).sum()
 }
 
-fn owned<'a>(profile: &Profile, issued: impl Iterator<Item = &'a Issued>) -> ByOwner {
-    let owner = |source| match source {
-        Source::File(index) => Some(Owner::File(profile.files.get(index)?.path.clone())),
-        Source::Metadata(index) => Some(Owner::Device(profile.metadata.get(index)?.mount_point.clone())),
-    };
-    by_owner(issued.filter_map(|issued| Some((owner(issued.source)?, whole_pages(&issued.range)))))
-}
-
-fn used_of(reference: &Profile) -> ByOwner {
-    let files = reference.files.iter().map(|file| (Owner::File(file.path.clone()), &file.extents));
-    let devices = reference.metadata.iter().map(|device| (Owner::Device(device.mount_point.clone()), &device.extents));
-    let ranges = files
-        .chain(devices)
-        .flat_map(|(owner, extents)| extents.iter().map(move |extent| (owner.clone(), whole_pages(&extent.range()))));
-    by_owner(ranges)
-}
-
-/// The cache holds whole pages: a file's last one counts in full on both sides.
-fn whole_pages(range: &Range<u64>) -> Range<u64> {
-    let page = machine::page_size();
-    range.start / page * page..range.end.div_ceil(page) * page
+/// Bytes that are in both, over all files and devices.
+fn common_bytes(a: &BTreeMap<(bool, &[u8]), RangeSet>, b: &BTreeMap<(bool, &[u8]), RangeSet>) -> u64 {
+    a.iter().filter_map(|(path, ranges)| Some(ranges.count_common(b.get(path)?))).sum()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::prefetch::Issued;
     use ahead_profile::{Extent, File, Metadata};
 
     fn profile(extents: &[(u64, u64)]) -> Profile {

@@ -20,7 +20,7 @@ use crate::prefetch::shared::{Shared, as_us};
 use crate::prefetch::sources::{Closed, Readable, Sources};
 use ahead_fetch::{Brake, calls};
 use ahead_model::RangeSet;
-use ahead_plan::cut::{self, Request};
+use ahead_plan::cut;
 use ahead_plan::pacing::{MOST_WAITING, Queued};
 use ahead_plan::{Source, Span, Step};
 use ahead_profile::Profile;
@@ -211,10 +211,9 @@ impl Worker<'_> {
         if self.fetch_block(span, &readable, &resident) {
             return;
         }
-        for request in cut::requests(&used, &resident, readable.cap_bytes) {
-            let range = request.range.clone();
+        for range in cut::requests(&used, &resident, readable.cap_bytes) {
             let (last, bytes, issued) = (range.end - 1, range.end - range.start, Instant::now());
-            if self.issue(span.source, &readable, &used, request) {
+            if self.issue(span.source, &readable, &used, &range) {
                 if let Some(timed) = queue.timed.as_mut().filter(|_| is_known) {
                     timed.push(TimedRead::new(&readable, range, issued));
                 }
@@ -234,9 +233,9 @@ impl Worker<'_> {
     }
 
     /// Returns whether the range was issued.
-    fn issue(&self, source: Source, from: &Readable, used: &RangeSet, request: Request) -> bool {
-        let length = request.range.end - request.range.start;
-        let wanted = length - request.bridged_bytes;
+    fn issue(&self, source: Source, from: &Readable, used: &RangeSet, range: &Range<u64>) -> bool {
+        let length = range.end - range.start;
+        let wanted = used.count_within(range);
         if let Err(reason) = self.check() {
             self.note(|account| account.skip(reason, wanted));
             return false;
@@ -245,15 +244,15 @@ impl Worker<'_> {
             self.note(|account| account.skip(Reason::OverBudget, wanted));
             return false;
         }
-        if let Err(error) = calls::read_ahead(from.device, from, &request.range) {
+        if let Err(error) = calls::read_ahead(from.device, from, range) {
             self.note(|account| account.fail(wanted, error));
             return false;
         }
-        let kept = if self.keep_ranges { cut::by_use(&request.range, used) } else { Vec::new() };
+        let kept = if self.keep_ranges { cut::by_use(range, used) } else { Vec::new() };
         self.note(|account| {
             account.requests += 1;
             account.issued_bytes += length;
-            account.bridged_bytes += request.bridged_bytes;
+            account.bridged_bytes += length - wanted;
             if self.job.is_refetch {
                 account.window.get_or_insert_default().refetched_bytes += wanted;
             }

@@ -1,20 +1,9 @@
 //! Converts touched pages to extents: selects pages that count as used, clips them to the file, in order of first use.
 
-use crate::learn::observation::AccessKind;
+use crate::learn::observation::{Access, AccessKind};
 use crate::{Extent, WarmUse};
 use ahead_model::{PhysicalExtent, RangeSet, sorting};
 use std::collections::BTreeMap;
-use std::ops::Range;
-
-/// Pages of one file, touched at one time. `order` is the index of the touch in the recording.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Touch {
-    pub order: usize,
-    pub time_us: u64,
-    pub pages: Range<u64>,
-    pub kind: AccessKind,
-    pub warm_use: Option<WarmUse>,
-}
 
 /// Which touches count as use, besides reads and faults, which always do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,10 +16,11 @@ pub(crate) struct CountedKinds {
     pub folio_pages: Option<u64>,
 }
 
-/// The touches that count as use, in order, without repeats. Those that are only an upper bound are of the kind [`AccessKind::Around`].
-pub(crate) fn used(touches: &[Touch], counting: CountedKinds) -> Vec<Touch> {
-    let is_certain = |touch: &&Touch| matches!(touch.kind, AccessKind::Read | AccessKind::Fault);
-    let is_possible = |touch: &&Touch| match touch.kind {
+/// The touches of a file that count as use, in order, without repeats. Those that are only an upper bound are of the kind
+/// [`AccessKind::Around`]. A touch is an access and its index in the recording.
+pub(crate) fn used(touches: &[(usize, Access)], counting: CountedKinds) -> Vec<(usize, Access)> {
+    let is_certain = |(_, access): &&(usize, Access)| matches!(access.kind, AccessKind::Read | AccessKind::Fault);
+    let is_possible = |(_, access): &&(usize, Access)| match access.kind {
         AccessKind::Added => counting.added,
         AccessKind::Around => counting.around,
         AccessKind::Read | AccessKind::Fault => false,
@@ -39,11 +29,12 @@ pub(crate) fn used(touches: &[Touch], counting: CountedKinds) -> Vec<Touch> {
     let mut known = RangeSet::new();
     let mut used = Vec::new();
     // Certain uses first: their times are times of use.
-    for touch in touches.iter().filter(is_certain).chain(touches.iter().filter(is_possible)).chain(&folios) {
-        let parts = known.insert_new(touch.pages.clone());
-        used.extend(parts.into_iter().map(|pages| Touch { pages, ..touch.clone() }));
+    let possible = touches.iter().filter(is_possible);
+    for (order, access) in touches.iter().filter(is_certain).chain(possible).chain(&folios) {
+        let parts = known.insert_new(access.pages.clone());
+        used.extend(parts.into_iter().map(|pages| (*order, Access { pages, ..access.clone() })));
     }
-    sorting::sort_by_key(&mut used, |touch| touch.order);
+    sorting::sort_by_key(&mut used, |(order, _)| *order);
     used
 }
 
@@ -53,45 +44,51 @@ pub(crate) fn used(touches: &[Touch], counting: CountedKinds) -> Vec<Touch> {
 ///     added    [ 4 pages ][  4 pages  ]
 ///     faults      ▲          (none)          the other three pages of the first folio are mapped, too
 /// ```
-fn mapped_folios(touches: &[Touch], least_pages: u64) -> Vec<Touch> {
+fn mapped_folios(touches: &[(usize, Access)], least_pages: u64) -> Vec<(usize, Access)> {
     let mut first_faults = BTreeMap::new();
-    for fault in touches.iter().filter(|touch| touch.kind == AccessKind::Fault) {
-        first_faults.entry(fault.pages.start).or_insert(fault);
+    for (order, fault) in touches.iter().filter(|(_, access)| access.kind == AccessKind::Fault) {
+        first_faults.entry(fault.pages.start).or_insert((*order, fault));
     }
-    let is_large = |touch: &&Touch| {
-        touch.kind == AccessKind::Added && touch.pages.end.saturating_sub(touch.pages.start) >= least_pages
+    let added = touches.iter().map(|(_, access)| access).filter(|access| access.kind == AccessKind::Added);
+    let large = added.filter(|access| access.pages.end.saturating_sub(access.pages.start) >= least_pages);
+    let mapped = |folio: &Access| {
+        let (_, (order, fault)) = first_faults.range(folio.pages.clone()).min_by_key(|(_, (order, _))| *order)?;
+        Some((*order, Access { pages: folio.pages.clone(), kind: AccessKind::Around, ..(*fault).clone() }))
     };
-    let mapped = |folio: &Touch| {
-        let (_, fault) = first_faults.range(folio.pages.clone()).min_by_key(|(_, fault)| fault.order)?;
-        Some(Touch { pages: folio.pages.clone(), kind: AccessKind::Around, ..(*fault).clone() })
-    };
-    touches.iter().filter(is_large).filter_map(mapped).collect()
+    large.filter_map(mapped).collect()
 }
 
 /// Extents in order of first use. Consecutive touches without another file's between them become one extent if each begins
-/// where the last one ended, and the program has not computed for long in between.
-pub(crate) fn extents(used: &[Touch], page_bytes: u64, size_bytes: u64) -> Vec<Extent> {
+/// where the last one ended, and the program has not computed for long in between. `times_of` the index of a touch: since exec, microseconds, and on the
+/// program's own timeline.
+pub(crate) fn extents(
+    used: &[(usize, Access)],
+    page_bytes: u64,
+    size_bytes: u64,
+    times_of: &dyn Fn(usize) -> (u64, Option<WarmUse>),
+) -> Vec<Extent> {
     let mut extents: Vec<Extent> = Vec::new();
     let mut last_order = None;
-    for touch in used {
-        let start = touch.pages.start.saturating_mul(page_bytes);
-        let end = touch.pages.end.saturating_mul(page_bytes).min(size_bytes);
+    for (order, access) in used {
+        let start = access.pages.start.saturating_mul(page_bytes);
+        let end = access.pages.end.saturating_mul(page_bytes).min(size_bytes);
         if start >= end {
             continue;
         }
-        let follows = last_order.is_some_and(|order| touch.order <= order + 1);
-        last_order = Some(touch.order);
+        let follows = last_order.is_some_and(|last| *order <= last + 1);
+        last_order = Some(*order);
+        let (first_use_us, warm_use) = times_of(*order);
         match extents.last_mut() {
-            Some(last) if follows && last.end_bytes() == start && is_one_use(last.warm_use, touch.warm_use) => {
+            Some(last) if follows && last.end_bytes() == start && is_one_use(last.warm_use, warm_use) => {
                 last.length_bytes = end - last.offset_bytes;
             }
             _ => extents.push(Extent {
                 offset_bytes: start,
                 length_bytes: end - start,
-                first_use_us: touch.time_us,
+                first_use_us,
                 runs: 1,
                 physical_bytes: None,
-                warm_use: touch.warm_use,
+                warm_use,
             }),
         }
     }
@@ -149,9 +146,10 @@ fn run_at(physical: &[PhysicalExtent], at: u64) -> (u64, Option<u64>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ops::Range;
 
-    fn touch(order: usize, pages: Range<u64>, kind: AccessKind) -> Touch {
-        Touch { order, time_us: order as u64 * 10, pages, kind, warm_use: None }
+    fn touch(order: usize, pages: Range<u64>, kind: AccessKind) -> (usize, Access) {
+        (order, Access { time_ns: 0, tgid: 1, tid: 1, file: 1, pages, kind, cpu_ns: 0 })
     }
 
     fn spans(extents: &[Extent]) -> Vec<(u64, u64, u64)> {
@@ -165,14 +163,14 @@ mod tests {
     fn pages_around_a_fault_count_only_in_an_upper_bound() {
         let touches = [touch(0, 0..16, AccessKind::Around), touch(1, 3..4, AccessKind::Fault)];
         assert_eq!(used(&touches, PRECISE), [touch(1, 3..4, AccessKind::Fault)]);
-        let upper: Vec<_> = used(&touches, UPPER_BOUND).into_iter().map(|t| t.pages).collect();
+        let upper: Vec<_> = used(&touches, UPPER_BOUND).into_iter().map(|(_, access)| access.pages).collect();
         assert_eq!(upper, [0..3, 4..16, 3..4]);
     }
 
     #[test]
     fn added_pages_count_in_a_precise_run() {
         let touches = [touch(0, 0..4, AccessKind::Added), touch(1, 1..2, AccessKind::Read)];
-        let pages: Vec<_> = used(&touches, PRECISE).into_iter().map(|t| t.pages).collect();
+        let pages: Vec<_> = used(&touches, PRECISE).into_iter().map(|(_, access)| access.pages).collect();
         assert_eq!(pages, [0..1, 2..4, 1..2]);
         assert_eq!(used(&touches, UPPER_BOUND).len(), 1);
     }
@@ -187,27 +185,28 @@ mod tests {
             touch(4, 8..9, AccessKind::Fault),
         ];
         let counting = |least| CountedKinds { folio_pages: Some(least), ..CountedKinds::default() };
-        let found: Vec<_> = used(&touches, counting(2)).into_iter().map(|t| (t.order, t.pages, t.kind)).collect();
+        let found: Vec<_> =
+            used(&touches, counting(2)).into_iter().map(|(order, access)| (order, access.pages, access.kind)).collect();
         let around = |pages| (3, pages, AccessKind::Around);
         assert_eq!(found, [(3, 2..3, AccessKind::Fault), around(0..2), around(3..4), (4, 8..9, AccessKind::Fault)]);
         // An older kernel maps only huge pages completely.
-        assert!(used(&touches, counting(512)).iter().all(|touch| touch.kind == AccessKind::Fault));
+        assert!(used(&touches, counting(512)).iter().all(|(_, access)| access.kind == AccessKind::Fault));
     }
 
     #[test]
     fn consecutive_touches_become_one_extent_clipped_to_the_file() {
         let read = |order, pages| touch(order, pages, AccessKind::Read);
-        let found = extents(&[read(0, 0..2), read(1, 2..3), read(5, 3..4), read(6, 9..10)], 4096, 14_000);
+        let used = [read(0, 0..2), read(1, 2..3), read(5, 3..4), read(6, 9..10)];
+        let found = extents(&used, 4096, 14_000, &|order| (order as u64 * 10, None));
         assert_eq!(spans(&found), [(0, 12_288, 0), (12_288, 14_000 - 12_288, 50)]);
     }
 
     #[test]
     fn computing_and_other_threads_separate_extents() {
-        let at = |order: usize, thread, cpu_us| {
-            let warm_use = Some(WarmUse { time_us: cpu_us, thread, cpu_us });
-            Touch { warm_use, ..touch(order, order as u64..order as u64 + 1, AccessKind::Read) }
-        };
-        let found = extents(&[at(0, 1, 0), at(1, 1, 999), at(2, 1, 1000), at(3, 2, 1000)], 4096, 1 << 20);
+        let used = [0, 1, 2, 3].map(|at| touch(at, at as u64..at as u64 + 1, AccessKind::Read));
+        let warm_use = |thread, cpu_us| Some(WarmUse { time_us: cpu_us, thread, cpu_us });
+        let warm_uses = [warm_use(1, 0), warm_use(1, 999), warm_use(1, 1000), warm_use(2, 1000)];
+        let found = extents(&used, 4096, 1 << 20, &|order| (order as u64 * 10, warm_uses[order]));
         assert_eq!(spans(&found), [(0, 8192, 0), (8192, 4096, 20), (12_288, 4096, 30)]);
     }
 

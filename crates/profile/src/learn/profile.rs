@@ -1,13 +1,13 @@
 //! Converts an observation to a profile.
 
-use crate::learn::extents::{CountedKinds, Touch, extents, split_by_position, used};
+use crate::learn::extents::{CountedKinds, extents, split_by_position, used};
 use crate::learn::filesystem::{FileSystem, S_IFMT, S_IFREG, Stat};
 use crate::learn::lookups::{lookups, whole_path};
-use crate::learn::observation::{AccessKind, ExecIndex, ExecSeen, FileSeen, Observation};
+use crate::learn::observation::{Access, AccessKind, ExecIndex, ExecSeen, FileSeen, Observation};
 use crate::learn::resolve::{CLOCK_TICK, Resolver, as_path};
 use crate::learn::run::{Host, Run};
 use crate::learn::timeline::{WarmTimes, warm_times};
-use crate::{Extent, File, Metadata, Milestone, MilestoneKind, PathBytes, Precision, Profile, Recording};
+use crate::{Extent, File, Metadata, Milestone, MilestoneKind, PathBytes, Precision, Profile, Recording, WarmUse};
 use ahead_model::{DeviceNumber, Mount, sorting};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -55,7 +55,8 @@ pub fn to_profile(filesystem: &dyn FileSystem, host: &Host, observed: &Observati
     let folio_pages = (!all_added && run.cold).then_some(run.mapped_folio_pages);
     let counting = CountedKinds { added: all_added, around: !run.precise, folio_pages };
     let warm = warm_times(observed, run);
-    let touches = touches_by_file(observed, run, &warm);
+    let times_of = |order: usize| (since(run.started_ns, observed.accesses[order].time_ns), warm.of_access(order));
+    let touches = touches_by_file(observed, run);
     let mut left_out = LeftOut {
         without_device: count_without_device(observed),
         unseen_namespaces: observed.unseen_namespaces,
@@ -79,13 +80,16 @@ pub fn to_profile(filesystem: &dyn FileSystem, host: &Host, observed: &Observati
             continue;
         }
         match seen.mode & S_IFMT {
-            S_IFBLK => metadata.extend(device_blocks(filesystem, seen, &touches, table, page_bytes)),
-            S_IFLNK => links.push((seen, touches[0].time_us, touches[0].warm_use.map(|warm_use| warm_use.time_us))),
-            S_IFREG => match file_of(observed, &execs, &resolver, &span, seen, &touches) {
+            S_IFBLK => metadata.extend(device_blocks(filesystem, seen, &touches, &times_of, table, page_bytes)),
+            S_IFLNK => {
+                let (time_us, warm_use) = times_of(touches[0].0);
+                links.push((seen, time_us, warm_use.map(|warm_use| warm_use.time_us)));
+            }
+            S_IFREG => match file_of(&execs, &resolver, &span, seen, &touches) {
                 Ok(file) => {
                     // A file may have had two inodes in memory. A deleted file is not the one that has its name now.
                     let key = (file.path.clone(), file.inode, file.deleted);
-                    let entry: &mut (File, Vec<Touch>) = files.entry(key).or_insert((file, Vec::new()));
+                    let entry: &mut (File, Vec<(usize, Access)>) = files.entry(key).or_insert((file, Vec::new()));
                     entry.1.extend(touches);
                 }
                 Err(Why::Unreachable) => left_out.unreachable += 1,
@@ -94,7 +98,7 @@ pub fn to_profile(filesystem: &dyn FileSystem, host: &Host, observed: &Observati
             _ => left_out.other_kinds += 1,
         }
     }
-    let (files, is_exact) = finish_files(filesystem, files.into_values(), counting, page_bytes);
+    let (files, is_exact) = finish_files(filesystem, files.into_values(), counting, &times_of, page_bytes);
     let run = &Run { precise: run.precise && is_exact, ..run.clone() };
     let milestones = milestones(filesystem, observed, run, &resolver, &files, &warm);
     let (lookups, unkept_lookups) = lookups(filesystem, host, observed, &resolver, run, &links, &warm);
@@ -110,18 +114,20 @@ pub fn to_profile(filesystem: &dyn FileSystem, host: &Host, observed: &Observati
 struct OwnFiles<'a> {
     /// Device and inode. On btrfs and overlayfs the device differs from the superblock's: there, nothing is removed.
     mapped: &'a BTreeSet<(DeviceNumber, u64)>,
+    started_ns: u64,
     first_exec_us: u64,
 }
 
 impl OwnFiles<'_> {
     fn new<'a>(host: &'a Host, observed: &Observation, run: &Run) -> OwnFiles<'a> {
         let first_exec_us = observed.execs.first().map_or(u64::MAX, |exec| since(run.started_ns, exec.time_ns));
-        OwnFiles { mapped: &host.own_files, first_exec_us }
+        OwnFiles { mapped: &host.own_files, started_ns: run.started_ns, first_exec_us }
     }
 
-    fn remove_own_touches(&self, seen: &FileSeen, touches: &mut Vec<Touch>) {
+    fn remove_own_touches(&self, seen: &FileSeen, touches: &mut Vec<(usize, Access)>) {
         if self.mapped.contains(&(DeviceNumber::from_kernel(seen.device), seen.inode)) {
-            touches.retain(|touch| touch.kind != AccessKind::Added || touch.time_us >= self.first_exec_us);
+            let is_later = |access: &Access| since(self.started_ns, access.time_ns) >= self.first_exec_us;
+            touches.retain(|(_, access)| access.kind != AccessKind::Added || is_later(access));
         }
     }
 }
@@ -131,16 +137,11 @@ fn since(start_ns: u64, time_ns: u64) -> u64 {
 }
 
 /// The touches up to the end of the run: a program that was ready and is being ended reads more.
-fn touches_by_file(observed: &Observation, run: &Run, warm: &WarmTimes) -> BTreeMap<u32, Vec<Touch>> {
-    let mut by_file: BTreeMap<u32, Vec<Touch>> = BTreeMap::new();
-    for (order, access) in observed.accesses.iter().enumerate() {
-        if access.time_ns > run.ended_ns {
-            break;
-        }
-        let time_us = since(run.started_ns, access.time_ns);
-        let warm_use = warm.of_access(order);
-        let touch = Touch { order, time_us, pages: access.pages.clone(), kind: access.kind, warm_use };
-        by_file.entry(access.file).or_default().push(touch);
+fn touches_by_file(observed: &Observation, run: &Run) -> BTreeMap<u32, Vec<(usize, Access)>> {
+    let mut by_file: BTreeMap<u32, Vec<(usize, Access)>> = BTreeMap::new();
+    let in_run = observed.accesses.iter().take_while(|access| access.time_ns <= run.ended_ns);
+    for (order, access) in in_run.enumerate() {
+        by_file.entry(access.file).or_default().push((order, access.clone()));
     }
     by_file
 }
@@ -157,20 +158,18 @@ enum Why {
 }
 
 fn file_of(
-    observed: &Observation,
     execs: &ExecIndex<'_>,
     resolver: &Resolver<'_>,
     span: &RangeInclusive<SystemTime>,
     seen: &FileSeen,
-    touches: &[Touch],
+    touches: &[(usize, Access)],
 ) -> std::result::Result<File, Why> {
     let place = resolver.place(seen).ok_or(Why::Unreachable)?;
     if place.stat.is_some_and(|stat| is_product(span, &stat, seen.size_bytes)) {
         return Err(Why::MadeHere);
     }
     // The last touch: before its exec, another process image reads the program's own file.
-    let last = touches.last().map(|touch| &observed.accesses[touch.order]);
-    let process = last.and_then(|access| execs.exec_of(access.tgid, access.time_ns));
+    let process = touches.last().and_then(|(_, access)| execs.exec_of(access.tgid, access.time_ns));
     Ok(File {
         seen_path: resolver.seen_path(seen, &place.path, process),
         fs_path: seen.path.clone(),
@@ -204,20 +203,21 @@ fn is_product(span: &RangeInclusive<SystemTime>, now: &Stat, size_at_first: u64)
 /// The files in order of first use, and whether all pages are certainly used.
 fn finish_files(
     filesystem: &dyn FileSystem,
-    files: impl Iterator<Item = (File, Vec<Touch>)>,
+    files: impl Iterator<Item = (File, Vec<(usize, Access)>)>,
     counting: CountedKinds,
+    times_of: &dyn Fn(usize) -> (u64, Option<WarmUse>),
     page_bytes: u64,
 ) -> (Vec<File>, bool) {
     let mut finished: Vec<(usize, File)> = Vec::new();
     let mut is_exact = true;
     for (mut file, mut touches) in files {
-        sorting::sort_by_key(&mut touches, |touch| touch.order);
+        sorting::sort_by_key(&mut touches, |(order, _)| *order);
         let used = used(&touches, counting);
-        is_exact &= used.iter().all(|touch| touch.kind != AccessKind::Around);
-        file.extents = extents(&used, page_bytes, file.size_bytes);
-        if let (Some(first), false) = (used.first(), file.extents.is_empty()) {
+        is_exact &= used.iter().all(|(_, access)| access.kind != AccessKind::Around);
+        file.extents = extents(&used, page_bytes, file.size_bytes, times_of);
+        if let (Some((first, _)), false) = (used.first(), file.extents.is_empty()) {
             place_file(filesystem, &mut file);
-            finished.push((first.order, file));
+            finished.push((*first, file));
         }
     }
     sorting::sort_by_key(&mut finished, |(order, _)| *order);
@@ -236,14 +236,15 @@ fn place_file(filesystem: &dyn FileSystem, file: &mut File) {
 fn device_blocks(
     filesystem: &dyn FileSystem,
     seen: &FileSeen,
-    touches: &[Touch],
+    touches: &[(usize, Access)],
+    times_of: &dyn Fn(usize) -> (u64, Option<WarmUse>),
     table: &[Mount],
     page_bytes: u64,
 ) -> Option<Metadata> {
     let pair = DeviceNumber::from_kernel(seen.rdev);
     // The file system (or the program) requested every page in the device's own cache, so all are used.
     let used = used(touches, CountedKinds { added: true, ..CountedKinds::default() });
-    let mut extents = extents(&used, page_bytes, seen.size_bytes);
+    let mut extents = extents(&used, page_bytes, seen.size_bytes, times_of);
     extents.iter_mut().for_each(|extent| extent.physical_bytes = Some(extent.offset_bytes));
     let mount = table.iter().find(|mount| mount.device == pair);
     let node = filesystem.block_device_node(pair).map(|node| node.into_os_string().into_vec());
@@ -338,7 +339,7 @@ fn milestones(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::learn::observation::{Access, Counters, LookupSeen};
+    use crate::learn::observation::{Counters, LookupSeen};
     use crate::learn::testing::{TableFileSystem, long_ago};
     use ahead_model::PhysicalExtent;
     use std::ops::Range;

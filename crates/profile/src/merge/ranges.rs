@@ -9,28 +9,21 @@ use ahead_model::sorting;
 /// scheduling jitter: the order within this time is noise. Unit: microseconds.
 const SAME_TIME_US: u64 = 1000;
 
-/// An extent and the index of its profile (ordered by age, the latest last).
-#[derive(Clone, Copy, Debug)]
-pub struct Seen {
-    pub profile: usize,
-    pub extent: Extent,
-}
-
-/// Disjoint extents in order of offset that cover exactly the bytes of the input.
-pub fn union(mut input: Vec<Seen>) -> Vec<Extent> {
-    input.retain(|seen| seen.extent.length_bytes > 0);
-    sorting::sort_by_key(&mut input, |seen| (seen.extent.offset_bytes, seen.profile));
-    let mut edges: Vec<u64> =
-        input.iter().flat_map(|seen| [seen.extent.offset_bytes, seen.extent.end_bytes()]).collect();
+/// Disjoint extents in order of offset that cover exactly the bytes of the input: extents, each after the index of its profile (ordered by
+/// age, the latest last).
+pub fn union(mut input: Vec<(usize, Extent)>) -> Vec<Extent> {
+    input.retain(|(_, extent)| extent.length_bytes > 0);
+    sorting::sort_by_key(&mut input, |(profile, extent)| (extent.offset_bytes, *profile));
+    let mut edges: Vec<u64> = input.iter().flat_map(|(_, e)| [e.offset_bytes, e.end_bytes()]).collect();
     edges.sort_unstable();
     edges.dedup();
     let mut output: Vec<Extent> = Vec::new();
-    let mut open: Vec<Seen> = Vec::new();
+    let mut open: Vec<(usize, Extent)> = Vec::new();
     let mut waiting = input.into_iter().peekable();
     for pair in edges.windows(2) {
-        open.retain(|seen| seen.extent.end_bytes() > pair[0]);
-        while let Some(seen) = waiting.next_if(|seen| seen.extent.offset_bytes <= pair[0]) {
-            open.push(seen);
+        open.retain(|(_, extent)| extent.end_bytes() > pair[0]);
+        while let Some(next) = waiting.next_if(|(_, extent)| extent.offset_bytes <= pair[0]) {
+            open.push(next);
         }
         if !open.is_empty() {
             push(&mut output, piece(&open, pair[0], pair[1]));
@@ -40,30 +33,30 @@ pub fn union(mut input: Vec<Seen>) -> Vec<Extent> {
 }
 
 /// The extent for the bytes `from..to`, which all open extents cover.
-fn piece(open: &[Seen], from: u64, to: u64) -> Extent {
+fn piece(open: &[(usize, Extent)], from: u64, to: u64) -> Extent {
     let mut by_profile: Vec<(usize, u64, u32)> = Vec::with_capacity(open.len());
-    for seen in open {
+    for (of, extent) in open {
         // Within one run, the first use counts, once.
-        match by_profile.iter_mut().find(|(profile, ..)| *profile == seen.profile) {
+        match by_profile.iter_mut().find(|(profile, ..)| profile == of) {
             Some((_, first_use_us, runs)) => {
-                *first_use_us = seen.extent.first_use_us.min(*first_use_us);
-                *runs = seen.extent.runs.max(*runs);
+                *first_use_us = extent.first_use_us.min(*first_use_us);
+                *runs = extent.runs.max(*runs);
             }
-            None => by_profile.push((seen.profile, seen.extent.first_use_us, seen.extent.runs)),
+            None => by_profile.push((*of, extent.first_use_us, extent.runs)),
         }
     }
     // An extent may begin at the last valid position.
     let is_place = |at: &u64| *at <= MAX_NUMBER;
-    let place = |seen: &Seen| seen.extent.physical_bytes?.checked_add(from - seen.extent.offset_bytes).filter(is_place);
-    let newest = open.iter().filter(|seen| seen.extent.physical_bytes.is_some()).max_by_key(|seen| seen.profile);
+    let place = |extent: &Extent| extent.physical_bytes?.checked_add(from - extent.offset_bytes).filter(is_place);
+    let newest = open.iter().filter(|(_, extent)| extent.physical_bytes.is_some()).max_by_key(|(profile, _)| *profile);
     Extent {
         offset_bytes: from,
         length_bytes: to - from,
         first_use_us: median(by_profile.iter().map(|(_, first_use_us, runs)| (*first_use_us, *runs)).collect()),
         runs: by_profile.iter().fold(0u32, |sum, (_, _, runs)| sum.saturating_add(*runs)),
-        physical_bytes: newest.and_then(place),
+        physical_bytes: newest.and_then(|(_, extent)| place(extent)),
         // Only one of the runs has a timeline.
-        warm_use: open.iter().filter_map(|seen| seen.extent.warm_use).min_by_key(|warm_use| warm_use.time_us),
+        warm_use: open.iter().filter_map(|(_, extent)| extent.warm_use).min_by_key(|warm_use| warm_use.time_us),
     }
 }
 
@@ -116,9 +109,8 @@ pub fn median(mut times: Vec<(u64, u32)>) -> u64 {
 mod tests {
     use super::*;
 
-    fn seen(profile: usize, offset_bytes: u64, length_bytes: u64, first_use_us: u64) -> Seen {
-        let extent = Extent { offset_bytes, length_bytes, first_use_us, runs: 1, ..Extent::default() };
-        Seen { profile, extent }
+    fn seen(profile: usize, offset_bytes: u64, length_bytes: u64, first_use_us: u64) -> (usize, Extent) {
+        (profile, Extent { offset_bytes, length_bytes, first_use_us, runs: 1, ..Extent::default() })
     }
 
     fn tuples(extents: &[Extent]) -> Vec<(u64, u64, u64, u32)> {
@@ -146,10 +138,10 @@ mod tests {
     #[test]
     fn different_disk_positions_keep_neighbours_apart() {
         let mut two = [seen(0, 0, 4096, 0), seen(0, 4096, 4096, 0)];
-        two[0].extent.physical_bytes = Some(1 << 20);
-        two[1].extent.physical_bytes = Some(2 << 20);
+        two[0].1.physical_bytes = Some(1 << 20);
+        two[1].1.physical_bytes = Some(2 << 20);
         assert_eq!(union(two.to_vec()).len(), 2);
-        two[1].extent.physical_bytes = Some((1 << 20) + 4096);
+        two[1].1.physical_bytes = Some((1 << 20) + 4096);
         assert_eq!(union(two.to_vec()).len(), 1);
     }
 
@@ -157,7 +149,7 @@ mod tests {
     #[test]
     fn position_beyond_the_last_valid_one_is_unknown() {
         let mut extents = [seen(0, 0, 8192, 0), seen(1, 4096, 4096, 9000)];
-        extents[0].extent.physical_bytes = Some(MAX_NUMBER);
+        extents[0].1.physical_bytes = Some(MAX_NUMBER);
         let places: Vec<Option<u64>> = union(extents.to_vec()).iter().map(|extent| extent.physical_bytes).collect();
         assert_eq!(places, [Some(MAX_NUMBER), None]);
     }

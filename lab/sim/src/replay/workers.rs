@@ -4,7 +4,6 @@ use super::{Places, ReplayCosts, ReplaySettings, Replayed, calls_of};
 use crate::queue::{Added, Queue, Range, Scheduler};
 use ahead_device::Op;
 use ahead_model::{DeviceDescription, PAGE_BYTES};
-use ahead_plan::cut::Request;
 use ahead_plan::pacing::{MOST_WAITING, Queued};
 use ahead_plan::{Plan, Source, Span, Step};
 use ahead_policy::FileId;
@@ -42,7 +41,7 @@ struct Worker {
     /// First use of the pages of the current step, microseconds.
     first_use_us: u64,
     /// Calls of the current step that are not yet made.
-    calls: VecDeque<(Source, Request)>,
+    calls: VecDeque<(Source, std::ops::Range<u64>)>,
     /// Parts of the current call that are not yet queued: place and length.
     parts: VecDeque<(u64, u64)>,
     /// The current call.
@@ -189,8 +188,8 @@ impl<'a> Workers<'a> {
             }
             return;
         }
-        if let Some((source, request)) = worker.calls.pop_front() {
-            return self.call(worker, source, &request);
+        if let Some((source, range)) = worker.calls.pop_front() {
+            return self.call(worker, source, &range);
         }
         match self.plan.steps.get(self.next_step).filter(|_| self.next_step < run.end) {
             None => worker.is_over = true,
@@ -210,7 +209,10 @@ impl<'a> Workers<'a> {
                 }
                 let calls = calls_of(step, self.cap_bytes);
                 worker.first_use_us = span.first_use_us;
-                worker.calls.extend(calls.into_iter().map(|request| (span.source, request)));
+                // Nothing is resident: what is not used is bridged.
+                let called_bytes: u64 = calls.iter().map(|range| range.end - range.start).sum();
+                self.result.bridged_bytes += called_bytes - span.used_bytes();
+                worker.calls.extend(calls.into_iter().map(|range| (span.source, range)));
             }
             Step::LookUp(_) | Step::Open(_) | Step::ReadInodes(_) => {
                 self.result.lookups += 1;
@@ -228,13 +230,12 @@ impl<'a> Workers<'a> {
         last.filter(|_| !span.source.is_metadata()).map_or(Held::No, Held::Call)
     }
 
-    fn call(&mut self, worker: &mut Worker, source: Source, request: &Request) {
-        let bytes = request.range.end - request.range.start;
-        (self.observer)(source, &request.range);
+    fn call(&mut self, worker: &mut Worker, source: Source, range: &std::ops::Range<u64>) {
+        let bytes = range.end - range.start;
+        (self.observer)(source, range);
         self.result.requests += 1;
         self.result.issued_bytes += bytes;
-        self.result.bridged_bytes += request.bridged_bytes;
-        let stretches = self.places.stretches(source, &request.range);
+        let stretches = self.places.stretches(source, range);
         let pages = stretches.iter().map(|(_, length)| length.div_ceil(PAGE_BYTES)).sum();
         if source.is_metadata() {
             self.metadata.push((worker.first_use_us, self.calls.len()));

@@ -84,7 +84,7 @@ impl ProgramRunner<'_> {
         };
         let (seen, _) = unless_stopped(self.timed.signals, move || learn(&observed, &run))??;
         let issued = usage::issued(&self.setup.profile, &account);
-        account.late_bytes = Some(late::bytes(&seen, started_ns, &issued, &arrived));
+        account.late_bytes = Some(late::bytes(&seen, started_ns, &issued, arrived.reads));
         Ok(Some(account))
     }
 }
