@@ -1,5 +1,6 @@
 //! The command line without privilege: one file for each command or area.
 
+mod apps;
 mod bench;
 mod boot;
 mod building;

@@ -1,5 +1,6 @@
 //! Tests that need root.
 
+mod apps;
 mod bench;
 mod boot;
 mod cached;

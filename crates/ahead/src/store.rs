@@ -59,6 +59,35 @@ pub fn profile_path_for(argv: &[OsString], user: Option<&User>) -> PathBuf {
     candidates(argv, user).into_iter().find(|place| is_taken(place)).or_else(other).unwrap_or_else(first)
 }
 
+/// The profile of a command: the recorded one or, where there is none, what the launch service has learned of the program.
+pub(crate) fn load_for(argv: &[OsString]) -> Result<Profile, LoadError> {
+    ahead_files::load(&profile_path_for(argv, None)).or_else(|error| {
+        let is_missing = matches!(&error, LoadError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound);
+        let learned = || {
+            let start = start_key_of(argv, None)?;
+            ahead_apps::profile_of_command(Path::new(ahead_apps::HOME), geteuid().as_raw(), &start)
+        };
+        is_missing.then(learned).flatten().ok_or(error)
+    })
+}
+
+/// Gives a recorded profile to the launch service, too, which prefetches it at each start of the program from then on. Returns what to tell
+/// its user; nothing without a service. A failure is a part of that: the profile itself is saved already.
+pub fn share_recorded(argv: &[OsString], user: Option<&User>, profile: &Profile) -> Option<String> {
+    let start = start_key_of(argv, user)?;
+    let owner = user.map_or_else(ahead_apps::calling_user, |user| (user.uid, user.gid));
+    match ahead_apps::pin_recorded(Path::new(ahead_apps::HOME), owner, &start, profile) {
+        Ok(key) => Some(format!("pinned for the launch service, too: {}", key?.name())),
+        Err(error) => Some(format!("not kept for the launch service: {error}")),
+    }
+}
+
+fn start_key_of(argv: &[OsString], user: Option<&User>) -> Option<ahead_apps::StartKey> {
+    let program = Command::new(argv).user(user.cloned()).program_path()?;
+    let words: Vec<Vec<u8>> = argv.iter().map(|word| word.as_bytes().to_vec()).collect();
+    ahead_apps::key_of_command(&program, &words, &std::env::current_dir().ok()?)
+}
+
 fn is_taken(place: &Path) -> bool {
     place.symlink_metadata().is_ok()
 }

@@ -89,6 +89,13 @@ impl Variants {
         matches!(state, Own | OwnForGood)
     }
 
+    /// Gives a variant a separate profile for good: one was recorded by hand.
+    pub fn set_own(&mut self, variant: &str) {
+        if self.0.contains_key(variant) || self.0.len() < MAX_VARIANTS {
+            self.0.insert(variant.to_owned(), VariantState::OwnForGood);
+        }
+    }
+
     /// Those with a separate profile.
     pub fn own(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str).filter(|variant| self.is_own(variant))

@@ -14,15 +14,20 @@
 //! or let one user push out what was learned for others.
 
 mod agreement;
+mod changes;
 mod decision;
 mod history;
 mod key;
+pub mod listing;
+mod shared;
 mod store;
 mod user_apps;
 
 pub use agreement::{JOIN_FROM, SPLIT_BELOW, VariantState, Variants, agreement};
+pub use changes::{AppChange, ChangeError, calling_user};
 pub use decision::{DecisionReason, StartDecision, StartSituation, UserChoice, WaitLimits, decide, too_little_gain};
 pub use history::{AppStart, COLD_PERCENT, History, RECENT_STARTS, StartGain, StartTiming, Treatment};
 pub use key::{AppKey, AppVersion, Script, StartKey};
+pub use shared::{key_of_command, pin_recorded, profile_of_command};
 pub use store::{App, AppStore, AppsError, AppsLock, Forgotten, HOME, KEPT_STARTS, MAX_APPS, UseDays, UserStore};
 pub use user_apps::UserApps;

@@ -189,6 +189,14 @@ impl AppStore {
         Ok(UserStore { directory, owner: (user, group) })
     }
 
+    /// The store of a user whose wishes are to be noted. Root makes one where there is none.
+    ///
+    /// # Errors
+    /// See above.
+    pub fn user_to_change(&self, user: u32, group: u32) -> Result<Option<UserStore>, AppsError> {
+        if ahead_sys::machine::is_root() { self.make_user(user, group).map(Some) } else { self.user(user) }
+    }
+
     /// The clock by which programs age.
     pub fn use_days(&self) -> UseDays {
         read_json(&self.directory, USE_DAYS, None).unwrap_or_default()

@@ -3,8 +3,8 @@
 
 use crate::programs::{LABORATORY, PassedOn, STEERING};
 use crate::{
-    boot, check, cold, compare, evict, exit, export, import, list, pack, record, replay, resident, restore, run, show,
-    tune,
+    apps, boot, check, cold, compare, evict, exit, export, import, list, pack, record, replay, resident, restore, run,
+    show, tune,
 };
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
@@ -47,6 +47,7 @@ pub enum Command {
     Evict(evict::Evict),
     Pack(pack::Pack),
     Boot(boot::Boot),
+    Apps(apps::Apps),
     /// Show the read-ahead of running programs: windows, patterns, hits, misses, waste
     Top(PassedOn),
     /// Steer the read-ahead of running programs: windows of single open files, fetches ahead
@@ -101,6 +102,7 @@ impl Command {
             Command::Evict(command) => command.run(),
             Command::Pack(command) => command.run(),
             Command::Boot(command) => command.run(),
+            Command::Apps(command) => command.run(),
             Command::Top(command) => command.run(&STEERING, "top"),
             Command::Steer(command) => command.run(&STEERING, "steer"),
             Command::Tune(command) => command.run(),

@@ -9,6 +9,7 @@
 //! It must never start another program of this project except those in its directory (`programs.rs`).
 
 mod account;
+mod apps;
 mod boot;
 mod cached;
 mod check;

@@ -5,7 +5,7 @@ mod summary;
 use crate::until::UntilArguments;
 use crate::{exit, messages};
 use ahead::record::{ReadAhead, Recorder, SOURCES, Scope, Source, check_privileges, is_input_repeatable};
-use ahead::store::{Arguments, ProfileOutput};
+use ahead::store::{self, Arguments, ProfileOutput};
 use ahead::{Command, Signals};
 use ahead_model::quantity;
 use ahead_sys::root::Root;
@@ -134,6 +134,9 @@ impl Record {
             // The program's pages are still resident.
             ahead_files::lists::add_content_checks(&mut recording.profile, &self.root()?);
             output.save(&recording.profile)?;
+            let is_shared = self.output.is_none() && !self.any_arguments;
+            let share = || store::share_recorded(&self.command, user.as_ref(), &recording.profile);
+            is_shared.then(share).flatten().iter().for_each(|message| messages::print(message));
         }
         let summary = Summary { recording: &recording, path: output.path(), kept };
         match self.json {

@@ -217,7 +217,7 @@ fn prefetch(request: &Request, results: &mut ResultPipe, cancelled: CancelToken,
     let root = request.root.as_deref().map_or_else(|| Ok(Root::default()), Root::at)?;
     let loaded = match &request.profile {
         ProfileFile::Named(path) => ahead_files::load(path)?,
-        ProfileFile::OfCommand(command) => ahead_files::load(&store::profile_path_for(command, None))?,
+        ProfileFile::OfCommand(command) => store::load_for(command)?,
         ProfileFile::Listed(list) => return prefetch_list(request, list.clone(), &root, results, cancelled, notify),
     };
     // Before the message that the profile is loaded: after that, the caller waits only for devices of the profile.
