@@ -43,8 +43,9 @@ fn pages_of_a_file_on_overlayfs_are_found_in_its_layer() {
 fn dirty_pages_are_counted_and_written_before_the_eviction() {
     let Some(mounted) = Mounted::new("ext4") else { return };
     let file = mounted.pages("f", 50);
-    // Other tests sync the machine at any time, which cleans the pages.
+    // Other tests sync the machine at any time, which cleans the pages. A new file: ext4 writes one that was cut to nothing when it is closed.
     wait_until("dirty pages", || {
+        fs::remove_file(&file).unwrap();
         fs::write(&file, vec![7; 50 * PAGE as usize]).unwrap();
         total("resident", &file, "dirty_pages") == 50
     });
