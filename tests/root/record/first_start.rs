@@ -1,6 +1,7 @@
 //! Recordings of a program's first start: it builds a cache, which its second start reads instead of what the first has read.
 
 use super::rig::{Home, find, needs_recorder, volume};
+use ahead_sys::mapping::Mapping;
 use ahead_tests::rig::machine::target_directory;
 use ahead_tests::rig::prelude::*;
 use std::time::SystemTime;
@@ -124,6 +125,15 @@ fn first_start_that_rewrites_its_cache_in_place_is_seen() {
     program.assert_second_run_is_kept();
 }
 
+/// A file that this process has mapped and touched, so that an eviction leaves its pages.
+fn mapped(path: &str) -> Mapping {
+    let file = File::open(path).unwrap();
+    let bytes = file.metadata().unwrap().len() as usize;
+    let mapping = Mapping::new(&file, bytes).unwrap();
+    (0..bytes).step_by(4096).for_each(|at| assert!(mapping.touch(at).is_some()));
+    mapping
+}
+
 /// Regression: a program that writes a file that it reads at every start was recorded twice each time.
 #[test]
 fn program_that_rewrites_its_state_at_every_start_is_recorded_again_only_the_first_time() {
@@ -136,8 +146,11 @@ fn program_that_rewrites_its_state_at_every_start_is_recorded_again_only_the_fir
         source = program.quoted("source"),
     );
     write_script(&program.path("program"), &script);
+    // Regression: the pages of the list of libraries are seen only while no other process has it mapped, too.
+    let libraries = mapped("/etc/ld.so.cache");
     let (_, json) = program.record(&[]);
     assert_eq!((program.starts(), &json["first_start"]["kept_run"]), (3, &Value::from(3)));
+    drop(libraries);
     // Regression: the pages of the shell are seen only while no other process has them mapped, and the run counted as another first start.
     let shell = ahead_tests::rig::program::program("sh").args(["-c", "read line; true"]).open_input().start();
     let (_, json) = program.record(&[]);

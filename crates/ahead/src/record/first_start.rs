@@ -107,8 +107,17 @@ fn looked_up(profile: &Profile) -> HashSet<(u64, u64)> {
     profile.lookups.iter().map(|lookup| (lookup.device, lookup.inode)).collect()
 }
 
+/// The list of libraries. The dynamic loader maps it at each start, so that its pages are seen as those of a library: while no other process has it
+/// mapped.
+const LOADER_CACHE: &[u8] = b"/etc/ld.so.cache";
+
+/// Whether other processes may have mapped the file: a program, a library, or the list of these.
+pub(super) fn is_of_programs(path: &[u8]) -> bool {
+    path == LOADER_CACHE || is_elf(path)
+}
+
 /// Whether a file is an ELF file. One that is not on a disk is none: reading it may wait for a server.
-pub(super) fn is_elf(path: &[u8]) -> bool {
+fn is_elf(path: &[u8]) -> bool {
     let handle = openat::handle(Path::new(OsStr::from_bytes(path))).ok();
     let on_disk = handle.filter(|handle| handle.file_system().is_ok_and(|kind| kind.is_on_disk()));
     let file = on_disk.and_then(|handle| handle.reopen().ok()).map(std::fs::File::from);

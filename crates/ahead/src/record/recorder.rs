@@ -8,7 +8,7 @@
 
 use super::device_times;
 use super::exact::{limit_read_ahead, mapped_folio_pages, switch_fault_around_off, switch_read_ahead_off};
-use super::first_start::{FirstStart, is_alike, is_elf};
+use super::first_start::{FirstStart, is_alike, is_of_programs};
 use super::read_ahead::SwitchedOn;
 use super::single_faults::SingleFaults;
 use super::source::{Observer, Source, Target, Wanted};
@@ -183,7 +183,7 @@ impl Recorder {
         }
         let mut record_once = || self.record_command(command, None, signals, notify);
         let mut first = self.repeat(self.runs, &mut record_once)?;
-        if self.earlier.as_ref().is_some_and(|earlier| is_alike(earlier, &first.profile, is_elf)) {
+        if self.earlier.as_ref().is_some_and(|earlier| is_alike(earlier, &first.profile, is_of_programs)) {
             first.first_start = None;
         }
         if first.first_start.is_none() || !self.again_after_first_start || !first.has_succeeded() {
