@@ -46,7 +46,7 @@ const PARALLEL_PERCENT: u32 = 150;
 /// After a burst that was too large, this many do not grow.
 const BETWEEN_TRIALS: u32 = 16;
 
-/// Bounds of the time between two looks at a disk. A look takes 10 us.
+/// Bounds of the time between two looks at a disk, which read two small files of sysfs each.
 const LOOKS: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(2));
 
 /// Disks that are looked at. On further ones, others do not go first.
