@@ -9,7 +9,7 @@ use std::path::PathBuf;
 /// The launch service; a service manager starts it, as root. `ahead apps` shows what it knows.
 #[derive(Debug, Parser)]
 #[command(name = "aheadd", version, max_term_width = 100)]
-pub struct Cli {
+pub struct ServiceCli {
     /// Settings
     #[arg(long, value_name = "FILE", default_value = "/etc/ahead/aheadd.toml")]
     config: PathBuf,
@@ -18,7 +18,7 @@ pub struct Cli {
     store: PathBuf,
 }
 
-impl Cli {
+impl ServiceCli {
     /// The options of the service.
     pub fn options(self) -> ServiceOptions {
         ServiceOptions { config: self.config, store: self.store }

@@ -17,5 +17,5 @@
 mod cli;
 mod service;
 
-pub use cli::Cli;
+pub use cli::ServiceCli;
 pub use service::{ServiceOptions, run};

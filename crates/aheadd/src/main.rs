@@ -1,6 +1,6 @@
 //! The program `aheadd`; see the library of this package.
 
-use ahead_service::{Cli, run};
+use ahead_service::{ServiceCli, run};
 use clap::Parser;
 use std::process::ExitCode;
 
@@ -8,7 +8,7 @@ use std::process::ExitCode;
 const UNAVAILABLE: u8 = 77;
 
 fn main() -> ExitCode {
-    let options = Cli::parse().options();
+    let options = ServiceCli::parse().options();
     ahead_report::log::start();
     let Err(error) = run(&options) else { return ExitCode::SUCCESS };
     eprintln!("aheadd: {}", ahead_report::text::one_line(&format!("{error:#}")));
