@@ -49,6 +49,9 @@ const BETWEEN_TRIALS: u32 = 16;
 /// Bounds of the time between two looks at a disk, which read two small files of sysfs each.
 const LOOKS: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(2));
 
+/// Looks in a pause: it becomes longer by one interval at most. A look costs 20 µs, and a paused prefetch should cost no processor time.
+const LOOKS_OF_PAUSE: u32 = 8;
+
 /// Disks that are looked at. On further ones, others do not go first.
 const MOST_DISKS: usize = 64;
 
@@ -131,7 +134,7 @@ impl BurstPace {
         let longest = LONGEST_PAUSE.saturating_sub(now.saturating_duration_since(since));
         match left.min(longest) {
             Duration::ZERO => Permission::Go,
-            left => Permission::Wait(left.min(self.until_next_look())),
+            left => Permission::Wait(left.min(self.pause() / LOOKS_OF_PAUSE)),
         }
     }
 
@@ -188,7 +191,15 @@ impl BurstPace {
 #[derive(Debug)]
 struct YieldedDisk {
     number: DeviceNumber,
-    pace: Mutex<BurstPace>,
+    pace: Mutex<SharedPace>,
+}
+
+/// The pace of all threads that ask for the same disk.
+#[derive(Debug, Default)]
+struct SharedPace {
+    pace: BurstPace,
+    /// Until then the last answer holds: one thread looks for all.
+    next_look: Option<Instant>,
 }
 
 impl YieldedDisk {
@@ -197,6 +208,24 @@ impl YieldedDisk {
         let (number, _) = diskstats::place_on_disk(device).ok()?;
         diskstats::reads_in_flight(number).ok()?;
         Some(YieldedDisk { number, pace: Mutex::default() })
+    }
+
+    /// Whether a request may be made now, which is made then if `asks`. `None`: the disk has vanished.
+    fn permission(&self, asks: bool) -> Option<(Permission, bool)> {
+        let mut shared = self.pace.lock().ignore_poison();
+        let now = Instant::now();
+        let left = shared.next_look.map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
+        let permission = if left.is_zero() {
+            let counts = self.counts()?;
+            if asks { shared.pace.ask(now, counts) } else { shared.pace.look(now, counts) }
+        } else {
+            Permission::Wait(left)
+        };
+        shared.next_look = match permission {
+            Permission::Go => None,
+            Permission::Wait(time) => Some(now + time),
+        };
+        Some((permission, shared.pace.is_paused()))
     }
 
     /// `None`: the disk has vanished.
@@ -230,21 +259,15 @@ impl YieldToReaders {
 impl BeforeRequest for YieldToReaders {
     fn wait(&self, device: DeviceNumber) {
         let Some(disk) = self.disk_of(device) else { return };
-        while let Some(counts) = disk.counts() {
-            let turn = disk.pace.lock().ignore_poison().ask(Instant::now(), counts);
-            match turn {
-                Permission::Go => return,
-                // The kernel does not tell when a disk becomes quiet.
-                Permission::Wait(time) => std::thread::sleep(time),
-            }
+        // The kernel does not tell when a disk becomes quiet.
+        while let Some((Permission::Wait(time), _)) = disk.permission(true) {
+            std::thread::sleep(time);
         }
     }
 
     fn is_paused(&self, device: DeviceNumber) -> bool {
-        let Some(disk) = self.disk_of(device) else { return false };
-        let Some(counts) = disk.counts() else { return false };
-        let mut pace = disk.pace.lock().ignore_poison();
-        matches!(pace.look(Instant::now(), counts), Permission::Wait(_)) && pace.is_paused()
+        let permission = self.disk_of(device).and_then(|disk| disk.permission(false));
+        matches!(permission, Some((Permission::Wait(_), true)))
     }
 }
 

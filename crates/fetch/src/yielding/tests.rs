@@ -164,7 +164,7 @@ proptest! {
         let mut pace = BurstPace::default();
         for (now, in_flight, disk_bytes, own_bytes) in looks {
             if let Permission::Wait(time) = pace.ask(at(now), Counts { in_flight, disk_bytes, own_bytes }) {
-                prop_assert!(time > Duration::ZERO && time <= LOOKS.1);
+                prop_assert!(time > Duration::ZERO && time <= LONGEST_PAUSE / LOOKS_OF_PAUSE);
             }
         }
     }
