@@ -14,7 +14,7 @@ DISKS = ["hdd", "cloud", "ssd", "own"]
 DISK_BYTES = 2 << 30
 # The programs of ours; `aheadd` where it is built.
 PROGRAMS = ["ahead", "ahead-lab", "aheadd"]
-# An id without rights, for what is measured without root: nobody and nogroup.
+# An id without rights, for what is measured without root.
 NO_RIGHTS = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 # Small files of the work tree.
 FILES = 1500

@@ -1,6 +1,6 @@
 """A reader beside a late prefetch.
 
-`ahead replay` fetches files that nobody needs now, and a reader of other files of the same disk begins when a part has arrived.
+`ahead replay` fetches files that no program needs now, and a reader of other files of the same disk begins when a part has arrived.
 """
 
 import json
