@@ -13,6 +13,7 @@ mod disk;
 mod embedded;
 mod faults;
 mod fetch;
+mod hold;
 mod hostile;
 mod launches;
 mod library;

@@ -15,6 +15,7 @@
 //! has no profile, open a path of a user as root, wait for a file system of a user, or keep a table that a user can fill without a limit.
 
 mod cli;
+pub mod hold;
 mod service;
 
 pub use cli::ServiceCli;

@@ -6,6 +6,7 @@
 //!     Signals ─────── signals that are sent to us, as events, passed on to the child ──┘
 //!     Worker          a copy of this process for work that may wait for a dead device
 //!     family          all descendants of a process: found, and ended
+//!     messages        between a process and its workers
 //! ```
 //!
 //! Programs and signals come in; statuses, results and errors go out. `ahead-sys` makes the system calls.
@@ -16,6 +17,7 @@
 mod child;
 mod environment;
 pub mod family;
+pub mod messages;
 mod signals;
 pub mod undo;
 mod worker;

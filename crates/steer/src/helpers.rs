@@ -20,22 +20,16 @@ use ahead_fetch::calls::pieces;
 use ahead_model::{DeviceNumber, PAGE_BYTES};
 use ahead_observe::StateQuery;
 use ahead_policy::steering::{Mapped, Target};
+use ahead_process::messages::{Received, get, give, pair, put, taken};
 use ahead_sys::fork::{fork_copy, fork_worker};
 use ahead_sys::{Error, Result, daemon, polling, signals};
 use rustix::event::{PollFd, PollFlags};
-use rustix::io::{Errno, IoSlice, IoSliceMut};
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketFlags, SocketType, recv, recvmsg, send, sendmsg, socketpair,
-};
 use rustix::process::{WaitOptions, wait};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::ffi::CStr;
 use std::fs::File;
-use std::mem::MaybeUninit;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// Longest wait for an answer: it takes some microseconds, and milliseconds on a busy machine. What holds it up is a lock of the process.
@@ -58,9 +52,6 @@ const NAME: &CStr = c"ahead-helper";
 
 /// A number above those of taken descriptors, below the usual limit of 1024.
 const LAST_DESCRIPTOR: i32 = 1000;
-
-/// Largest message, bytes.
-const MESSAGE_BYTES: usize = 16 << 10;
 
 /// Requests for one mapping at a time: as many as a message has room for.
 const MOST_PIECES: usize = 256;
@@ -319,11 +310,7 @@ impl Helpers {
         let (ours, theirs) = pair().ok()?;
         match &self.origin {
             Origin::Forker(forker) => {
-                let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-                let mut message = SendAncillaryBuffer::new(&mut space);
-                let given = [theirs.as_fd()];
-                message.push(SendAncillaryMessage::ScmRights(&given));
-                sendmsg(forker, &[IoSlice::new(b"x")], &mut message, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).ok()?;
+                give(forker, theirs.as_fd()).ok()?;
             }
             #[cfg(test)]
             Origin::Threads => {
@@ -332,13 +319,6 @@ impl Helpers {
         }
         Some(Helper { socket: ours, does: Does::Nothing })
     }
-}
-
-enum Received<T> {
-    Answer(T),
-    Nothing,
-    /// The other end is closed, or does not keep to the messages.
-    Ended,
 }
 
 impl Helper {
@@ -376,32 +356,6 @@ fn wait_for_any<'a>(helpers: impl Iterator<Item = &'a Helper>, deadline: Instant
     polling::until(&mut polled, Some(deadline)).unwrap_or(false)
 }
 
-fn pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
-    socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-}
-
-fn put(socket: BorrowedFd<'_>, message: &impl Serialize) -> std::io::Result<()> {
-    let text = serde_json::to_vec(message)?;
-    if text.len() > MESSAGE_BYTES {
-        return Err(Errno::MSGSIZE.into());
-    }
-    send(socket, &text, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).map(drop).map_err(Into::into)
-}
-
-/// The next message. `deadline`: `None`: none.
-fn get<T: DeserializeOwned>(socket: BorrowedFd<'_>, deadline: Option<Instant>) -> Received<T> {
-    if !polling::until(&mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)], deadline).unwrap_or(false) {
-        return Received::Nothing;
-    }
-    let mut text = vec![0; MESSAGE_BYTES];
-    match recv(socket, &mut text[..], RecvFlags::DONTWAIT) {
-        Ok((_, 0)) | Err(_) => Received::Ended,
-        Ok((_, bytes)) => {
-            serde_json::from_slice(&text[..bytes.min(MESSAGE_BYTES)]).map_or(Received::Ended, Received::Answer)
-        }
-    }
-}
-
 /// The forker forks a helper for each socket that it gets, until the steering process ends. It has no thread, so that its copies work, and
 /// no descriptor of ours.
 fn fork_helpers(socket: OwnedFd) {
@@ -411,7 +365,7 @@ fn fork_helpers(socket: OwnedFd) {
     let _ = rustix::thread::set_name(NAME);
     let Ok(states) = StateQuery::new() else { return };
     let (mut socket, mut children) = (Some(socket), 0);
-    while let Some(given) = socket.as_ref().and_then(|socket| next_socket(socket.as_fd())) {
+    while let Some(given) = socket.as_ref().and_then(taken) {
         while wait(WaitOptions::NOHANG).is_ok_and(|ended| ended.is_some()) {
             children -= 1;
         }
@@ -428,28 +382,6 @@ fn serve_as_helper(forker: Option<OwnedFd>, given: OwnedFd, states: &StateQuery)
     let last = rustix::io::fcntl_dupfd_cloexec(&given, LAST_DESCRIPTOR);
     let socket = last.unwrap_or(given);
     served::serve(&socket, states);
-}
-
-/// `None`: the steering process has ended.
-fn next_socket(socket: BorrowedFd<'_>) -> Option<OwnedFd> {
-    loop {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let received = recvmsg(socket, &mut [IoSliceMut::new(&mut [0])], &mut ancillary, RecvFlags::CMSG_CLOEXEC);
-        match received {
-            Err(Errno::INTR) => continue,
-            Err(_) => return None,
-            Ok(message) if message.bytes == 0 => return None,
-            Ok(_) => {}
-        }
-        for message in ancillary.drain() {
-            if let RecvAncillaryMessage::ScmRights(mut given) = message
-                && let Some(given) = given.next()
-            {
-                return Some(given);
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use crate::{Error, Result};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io;
 use std::mem::MaybeUninit;
@@ -136,6 +137,17 @@ fn take_file_rights(user: &User, groups: &[libc::gid_t]) -> Result<()> {
         return Err(Error::needs_root("acting for another user"));
     }
     Ok(())
+}
+
+/// Takes the ids of a user for this process, which has one thread and cannot go back: no other group, and no capability of root.
+///
+/// Errors: not permitted (needs CAP_SETUID and CAP_SETGID).
+pub fn become_user(uid: u32, gid: u32) -> Result<()> {
+    let (uid, gid) = (rustix::process::Uid::from_raw(uid), rustix::process::Gid::from_raw(gid));
+    set_thread_groups(&[])
+        .and_then(|()| set_thread_res_gid(gid, gid, gid))
+        .and_then(|()| set_thread_res_uid(uid, uid, uid))
+        .map_err(|e| Error::io("become a user", e))
 }
 
 fn unknown(name: &str) -> Error {

@@ -1,10 +1,11 @@
 //! What a helper does with its orders. It may hang anywhere: nothing waits for it.
 
-use super::{Answer, Received, Request, Wanted, get, put};
+use super::{Answer, Request, Wanted};
 use crate::acting;
 use crate::refusal::Refusal;
 use ahead_fetch::calls;
 use ahead_observe::StateQuery;
+use ahead_process::messages::{Received, get, put};
 use ahead_sys::other_process::OtherProcess;
 use ahead_sys::{Error, priority};
 use rustix::io::Errno;
