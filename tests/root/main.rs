@@ -24,6 +24,7 @@ mod probe;
 mod reclaim;
 mod record;
 mod scarce;
+mod service;
 mod steer;
 mod strangers;
 mod top;

@@ -15,8 +15,13 @@
 //! has no profile, open a path of a user as root, wait for a file system of a user, or keep a table that a user can fill without a limit.
 
 mod cli;
+mod conditions;
 pub mod hold;
+mod prefetching;
+mod recording;
 mod service;
+mod starts;
+mod users;
 
 pub use cli::ServiceCli;
 pub use service::{ServiceOptions, run};

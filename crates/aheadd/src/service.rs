@@ -1,9 +1,31 @@
 //! The loop.
 
-use ahead_observe::{LaunchOptions, Launches};
-use ahead_process::Signals;
-use anyhow::Result;
-use std::path::PathBuf;
+use crate::conditions::Conditions;
+use crate::prefetching::{PrefetchOutcome, PrefetchTask, PrefetchWorkers, WorkKind};
+use crate::recording::RecordingQueue;
+use crate::starts::{FollowedStarts, OwnStart, SeenStart, StartEnd, StartWork};
+use crate::users::Users;
+use ahead_apps::{AppStore, AppVersion, StartKey, StartSituation, Treatment, UseDays, WaitLimits};
+use ahead_observe::{Launch, LaunchEvent, LaunchOptions, Launches, ProcessFiles, StartId, now_ns};
+use ahead_process::undo::home::open_lock;
+use ahead_process::{Signals, Worker};
+use ahead_sys::{mounts, polling};
+use anyhow::{Context, Result, bail};
+use rustix::event::{PollFd, PollFlags};
+use sd_notify::NotifyState;
+use std::fs::{File, TryLockError};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// What was learned is written at most this often: a crash forgets the starts of this time.
+const FLUSH_EVERY: Duration = Duration::from_secs(10);
+/// Ends of starts do not wake the loop, so it looks for them this often while starts are followed.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The machine's own mount namespace is that of its first process. In a container that may not be looked at: then it is ours.
+const FIRST_PROCESS: u32 = 1;
+/// The lock of the running service, in the directory of the store.
+const LOCK: &str = "service.lock";
 
 /// How the service runs.
 #[derive(Clone, Debug)]
@@ -20,9 +42,298 @@ pub struct ServiceOptions {
 /// Not permitted or not supported here; the settings are wrong; another service runs.
 pub fn run(options: &ServiceOptions) -> Result<()> {
     let signals = Signals::take()?;
-    let launches = Launches::start(&LaunchOptions::default())?;
-    tracing::debug!("{options:?} {launches:?}");
-    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
-    signals.wait(None)?;
+    let store = AppStore::make(&options.store)?;
+    let _lock = lock(&options.store)?;
+    let mut service = Service::new(options, store)?;
+    let _ = sd_notify::notify(&[NotifyState::Ready]);
+    tracing::debug!("{} is served", options.store.display());
+    while service.turn(&signals)? {}
+    service.end();
     Ok(())
+}
+
+/// The lock by which a second service is refused.
+fn lock(store: &Path) -> Result<File> {
+    let path = store.join(LOCK);
+    let file = open_lock("serving starts", &path)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            bail!("another aheadd serves {} already; see: systemctl status aheadd", store.display())
+        }
+        Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("lock {}", path.display())),
+    }
+}
+
+struct Service {
+    home: PathBuf,
+    launches: Launches,
+    users: Users,
+    starts: FollowedStarts,
+    prefetches: PrefetchWorkers,
+    recordings: RecordingQueue,
+    conditions: Conditions,
+    limits: WaitLimits,
+    budget_bytes: Option<u64>,
+    namespace: u32,
+    days: UseDays,
+    /// Removes what is old, once a day of use.
+    tidying: Option<Worker>,
+    next_flush: Instant,
+}
+
+impl Service {
+    fn new(options: &ServiceOptions, store: AppStore) -> Result<Service> {
+        let launches = Launches::start(&LaunchOptions::default())?;
+        let mut conditions = Conditions::new(Vec::new());
+        conditions.see_running();
+        Ok(Service {
+            home: options.store.clone(),
+            launches,
+            days: store.use_days(),
+            users: Users::new(store),
+            starts: FollowedStarts::default(),
+            prefetches: PrefetchWorkers::new(&options.store),
+            recordings: RecordingQueue::new(&options.store),
+            conditions,
+            limits: WaitLimits::default(),
+            budget_bytes: None,
+            namespace: mounts::namespace(Some(FIRST_PROCESS)).or_else(|_| mounts::namespace(None))?,
+            tidying: None,
+            next_flush: Instant::now() + FLUSH_EVERY,
+        })
+    }
+
+    /// Waits for the next event and handles what there is. Returns whether the service goes on.
+    fn turn(&mut self, signals: &Signals) -> Result<bool> {
+        let streams = self.prefetches.streams().chain(self.recordings.streams()).chain(self.conditions.streams());
+        let tidying = self.tidying.iter().flat_map(Worker::streams);
+        let all = [signals.as_fd(), self.launches.as_fd()].into_iter().chain(streams).chain(tidying);
+        let mut all: Vec<PollFd<'_>> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        polling::until(&mut all, self.next_look())?;
+        drop(all);
+        if signals.poll().is_some_and(|signal| signal.asks_to_stop()) {
+            return Ok(false);
+        }
+        self.take_events()?;
+        let now = Instant::now();
+        self.receive(now);
+        self.end_windows()?;
+        let is_off = self.conditions.are_off(self.users.store(), now);
+        self.recordings.update(is_off, now);
+        if now >= self.next_flush && self.users.is_changed() {
+            self.users.flush_all();
+            self.next_flush = now + FLUSH_EVERY;
+        }
+        Ok(true)
+    }
+
+    /// When there is something to do without an event; `None`: nothing.
+    fn next_look(&self) -> Option<Instant> {
+        let now = Instant::now();
+        let flush = self.users.is_changed().then_some(self.next_flush.max(now));
+        let ends = (!self.starts.is_empty()).then(|| now + LOOK_EVERY);
+        let over = self.starts.next_over_ns().map(|over| now + Duration::from_nanos(over.saturating_sub(now_ns())));
+        [flush, ends, over, self.recordings.next_update(), self.prefetches.next_look(now)].into_iter().flatten().min()
+    }
+
+    fn take_events(&mut self) -> Result<()> {
+        let mut events = Vec::new();
+        while self.launches.take(Launches::MOST_AT_ONCE, |event| events.push(event.clone()))? > 0 {
+            for event in events.drain(..) {
+                match event {
+                    LaunchEvent::Exec(launch) => self.exec(&launch)?,
+                    LaunchEvent::Ended(start, account) => {
+                        let end = self.starts.end(start, &account);
+                        self.ended(end);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn exec(&mut self, launch: &Launch) -> Result<()> {
+        self.conditions.see_exec(launch.pid, &launch.name);
+        let Some(id) = launch.new_start() else { return Ok(()) };
+        let now = Instant::now();
+        let is_ours = !launch.is_elevated && launch.mount_namespace == self.namespace;
+        if !is_ours || self.starts.is_full() || self.conditions.are_off(self.users.store(), now) {
+            self.launches.end(id)?;
+            return Ok(());
+        }
+        let is_recorded = |start| self.recordings.has_claimed(start);
+        if let Some(cover) = launch.nested_in.and_then(|outer| self.starts.cover(outer, is_recorded)) {
+            self.starts.begin_covered(id, cover);
+            return Ok(());
+        }
+        match self.see(id, launch)? {
+            Some((seen, process)) => self.begin(seen, &process, now),
+            None => drop(self.launches.end(id)?),
+        }
+        Ok(())
+    }
+
+    /// Who starts what. `None`: the process has ended or executed another program since.
+    fn see(&self, id: StartId, launch: &Launch) -> Result<Option<(SeenStart, ProcessFiles)>> {
+        let found = || {
+            let process = ProcessFiles::of(launch.pid)?;
+            let start = StartKey::of(&process.program()?, &process.command()?, &process.directory()?)?;
+            let file = process.program_attributes()?;
+            let mtime = file.stx_mtime;
+            let mtime_ns = mtime.tv_sec.saturating_mul(1_000_000_000).saturating_add(mtime.tv_nsec.into());
+            let version = AppVersion { inode: file.stx_ino, size_bytes: file.stx_size, mtime_ns };
+            let (uid, gid, program) = (launch.uid, launch.gid, launch.program);
+            // On a disk, stat(2) has the kernel's numbers.
+            let is_it = launch.program.device.major == 0 || launch.program.inode == file.stx_ino;
+            let is_named = !start.app.program.ends_with(b" (deleted)");
+            (is_it && is_named).then_some((SeenStart { id, uid, gid, program, start, version }, process))
+        };
+        let Some(found) = found() else { return Ok(None) };
+        // The process that was read is that of the start if the start has not ended since: its number is not free before.
+        Ok(self.launches.account(id)?.map(|_| found))
+    }
+
+    fn begin(&mut self, seen: SeenStart, process: &ProcessFiles, now: Instant) {
+        let Some(apps) = self.users.of(seen.uid, now).filter(|apps| !apps.store().is_off()) else {
+            return self.starts.begin(OwnStart::new(seen, None, Treatment::Plain, StartWork::None));
+        };
+        let key = apps.find(&seen.start, seen.version);
+        let decision = apps.decide(&seen.start, &key, cold(), &self.limits);
+        let kind = match decision.treatment {
+            Treatment::Prefetched => Some(WorkKind::Prefetch),
+            Treatment::LeftAlone => Some(WorkKind::Look),
+            Treatment::Plain | Treatment::Observed | Treatment::Covered => None,
+        };
+        self.recordings.set(&seen, decision.is_recorded, now);
+        let work = match kind {
+            None => StartWork::None,
+            Some(_) if self.prefetches.is_resident(seen.uid, &key, now) => {
+                StartWork::Done(PrefetchOutcome { absent_percent: Some(0), ..PrefetchOutcome::default() })
+            }
+            Some(kind) => {
+                let identity = process.identity().filter(|identity| identity.uid == seen.uid);
+                let task = |identity| PrefetchTask {
+                    kind,
+                    start: Some(seen.id),
+                    key: key.clone(),
+                    identity,
+                    since: now,
+                    budget_bytes: self.budget_bytes,
+                };
+                let is_begun = identity.is_some_and(|identity| self.prefetches.begin(task(identity)));
+                if is_begun { StartWork::Runs } else { StartWork::None }
+            }
+        };
+        tracing::debug!("{}: {:?}, {} ({work:?})", key, decision.treatment, decision.reason);
+        // A start that should have had a worker and has none is a plain one.
+        let has_none = kind.is_some() && work == StartWork::None;
+        let treatment = if has_none { Treatment::Plain } else { decision.treatment };
+        self.starts.begin(OwnStart::new(seen, Some(key), treatment, work));
+    }
+
+    fn receive(&mut self, now: Instant) {
+        for (task, outcome) in self.prefetches.receive(now) {
+            let Some(start) = task.start else { continue };
+            let end = self.starts.done(start, outcome.map_or(StartWork::None, StartWork::Done));
+            self.ended(end);
+        }
+        if let Some(learned) = self.recordings.receive(now) {
+            if let Some(apps) = self.users.of(learned.uid, now) {
+                let key = apps.learned(&learned.start, learned.agreed);
+                tracing::debug!("{key}: recorded");
+            }
+            self.users.change(learned.uid);
+            // The worker of the next recording reads it.
+            self.users.flush(learned.uid);
+        }
+        if let Some(worker) = &mut self.tidying {
+            worker.receive();
+        }
+        self.tidying.take_if(|worker| worker.is_complete() && worker.has_ended());
+    }
+
+    fn end_windows(&mut self) -> Result<()> {
+        let (launches, mut failed) = (&self.launches, None);
+        let mut account = |id: StartId| {
+            let account = launches.end(id);
+            account.unwrap_or_else(|error| {
+                failed = Some(error);
+                None
+            })
+        };
+        let mut ends: Vec<StartEnd> = Vec::new();
+        let now_ns = now_ns();
+        while let Some(id) = self.starts.pop_over(now_ns) {
+            ends.push(self.starts.over(id, &mut account));
+        }
+        failed.map_or(Ok(()), Err)?;
+        ends.into_iter().for_each(|end| self.ended(end));
+        Ok(())
+    }
+
+    fn ended(&mut self, end: StartEnd) {
+        match end {
+            StartEnd::Nothing => {}
+            StartEnd::OnlyWork(start) => self.prefetches.cancel(start),
+            StartEnd::Finished(own) => self.finish(*own),
+        }
+    }
+
+    /// Takes over what a start has shown.
+    fn finish(&mut self, mut own: OwnStart) {
+        if own.treatment == Treatment::Observed && !self.recordings.has_claimed(own.seen.id) {
+            own.treatment = Treatment::Plain;
+        }
+        let (now, unix_s) = (Instant::now(), unix_s());
+        let measured = own.measured(unix_s);
+        let waited = self.limits.is_wait(measured.waited_us, measured.elapsed_us);
+        let user = (own.seen.uid, own.seen.gid);
+        let day = self.use_day(unix_s);
+        let apps = if waited { self.users.make(user, now) } else { self.users.of(user.0, now) };
+        let Some(apps) = apps.filter(|apps| !apps.store().is_off()) else { return };
+        let key = own.key.unwrap_or_else(|| apps.find(&own.seen.start, own.seen.version));
+        apps.add(&key, measured, day, &self.limits);
+        let next = apps.decide(&own.seen.start, &key, cold(), &self.limits);
+        tracing::debug!("{key}: {measured:?}; next: {}", next.reason);
+        self.users.change(user.0);
+        self.recordings.set(&own.seen, next.is_recorded, now);
+    }
+
+    /// The day of use. On a new one, what is old is forgotten.
+    fn use_day(&mut self, unix_s: u64) -> u32 {
+        let before = self.days.number;
+        let day = self.days.at(unix_s);
+        if day != before && self.tidying.is_none() {
+            let (home, days) = (self.home.clone(), self.days);
+            let tidied = Worker::fork(|_, _| {
+                let saved = AppStore::open(&home).and_then(|store| {
+                    store.map_or(Ok(()), |store| {
+                        tracing::info!("{:?}", store.tidy(day));
+                        store.save_use_days(days)
+                    })
+                });
+                saved.unwrap_or_else(|error| tracing::warn!("the day of use is not saved: {error}"));
+            });
+            self.tidying = tidied.inspect_err(|error| tracing::warn!("old programs are kept: {error}")).ok();
+        }
+        day
+    }
+
+    /// Writes what is known. What runs ends by itself.
+    fn end(&mut self) {
+        let _ = sd_notify::notify(&[NotifyState::Stopping]);
+        self.prefetches.cancel_all();
+        self.recordings.end();
+        self.users.flush_all();
+    }
+}
+
+/// A start as if nothing of it was in the page cache: only its worker finds out what is.
+fn cold() -> StartSituation {
+    StartSituation { absent_percent: Some(100), ..StartSituation::default() }
+}
+
+fn unix_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -95,7 +95,7 @@ impl UserApps {
     }
 
     /// Keeps the recording of a start: in the profile of its variant, if that reads other pages than the rest. `finish` completes the merged
-    /// profile. Returns the program that it was added to.
+    /// profile. Returns how far it agrees with the common profile, for [`Self::learned`].
     ///
     /// # Errors
     /// The disk is full; the directory cannot be written. Then the next start is recorded again.
@@ -104,24 +104,35 @@ impl UserApps {
         start: &StartKey,
         recording: Profile,
         finish: impl FnOnce(&mut Profile),
-    ) -> Result<AppKey, AppsError> {
-        let key = self.place_of(start, &recording);
+    ) -> Result<f64, AppsError> {
+        self.refresh(&start.app);
+        // The first recording is the common profile.
+        let agreed = self.profile(&start.app).map_or(1.0, |common| agreement(&common, &recording));
+        let key = self.place_of(start, agreed);
         self.store.add_recording(&key, recording, finish)?;
-        let app = self.apps.entry(key.clone()).or_insert_with(|| CachedApp::new(key.clone()));
-        app.recordings = self.store.recordings(&key).map_or(0, |kept| kept.numbers().len());
-        app.app.history.recorded();
-        app.is_changed = true;
-        Ok(key)
+        self.count_recordings(&key);
+        Ok(agreed)
     }
 
-    fn place_of(&mut self, start: &StartKey, recording: &Profile) -> AppKey {
-        let common = self.profile(&start.app);
+    /// Takes over that a copy of this process has learned from a recording. Returns the program that it was added to.
+    pub fn learned(&mut self, start: &StartKey, agreed: f64) -> AppKey {
+        let key = self.place_of(start, agreed);
+        self.count_recordings(&key);
+        key
+    }
+
+    fn place_of(&mut self, start: &StartKey, agreed: f64) -> AppKey {
         let base = self.apps.entry(start.app.clone()).or_insert_with(|| CachedApp::new(start.app.clone()));
         let Some(variant) = &start.variant else { return start.app.clone() };
-        // The first recording is the common profile.
-        let agreed = common.map_or(1.0, |common| agreement(&common, recording));
         base.is_changed = true;
         if base.app.variants.compare(variant, agreed) { start.split() } else { start.app.clone() }
+    }
+
+    fn count_recordings(&mut self, key: &AppKey) {
+        let app = self.apps.entry(key.clone()).or_insert_with(|| CachedApp::new(key.clone()));
+        app.recordings = self.store.recordings(key).map_or(0, |kept| kept.numbers().len());
+        app.app.history.recorded();
+        app.is_changed = true;
     }
 
     /// Writes what has changed: programs that have waited, have a profile, or are chosen. Returns how many were written.

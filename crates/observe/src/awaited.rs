@@ -5,18 +5,13 @@
 //!          last followed process ends ─────▶ ring buffer, reader is woken ─▶ announcer is dropped ──────▶ `over` is readable
 //! ```
 
+use crate::process_files::ProcessFiles;
 use crate::program_file::ProgramFile;
 use ahead_model::DeviceNumber;
 use ahead_profile::learn::{ExecSeen, FileSeen};
 use ahead_sys::{Error, Result};
-use rustix::fs::{Mode, OFlags, open, openat, readlinkat};
-use std::fs::File;
-use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
-
-/// The part of a command line that is kept, bytes. Linux permits 2 MiB; that of a compiler in a large tree has some ten KiB.
-const COMMAND_MOST_BYTES: u64 = 64 << 10;
 
 /// The exec with which an awaited start began.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,46 +80,11 @@ impl Announcer {
         let process = ProcessFiles::of(exec.tgid);
         let command = process.as_ref().and_then(ProcessFiles::command).unwrap_or_else(|| vec![exec.name.clone()]);
         let directory = process.as_ref().and_then(ProcessFiles::directory).unwrap_or_default();
-        let uid = process.as_ref().and_then(ProcessFiles::uid);
+        let uid = process.as_ref().and_then(ProcessFiles::identity).map(|identity| identity.uid);
         let first = FirstExec { pid: exec.tgid, time_ns: exec.time_ns, program, command, directory, uid };
         // Set once: `not_begun` is taken once.
         let _ = self.first.set(first);
         drop(not_begun);
-    }
-}
-
-/// The directory of a process in `/proc`: after its end, it is not that of another process with the same number.
-struct ProcessFiles(OwnedFd);
-
-impl ProcessFiles {
-    fn of(pid: u32) -> Option<ProcessFiles> {
-        let flags = OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC;
-        open(format!("/proc/{pid}"), flags, Mode::empty()).ok().map(ProcessFiles)
-    }
-
-    fn read(&self, name: &str, most_bytes: u64) -> Option<Vec<u8>> {
-        let file = openat(&self.0, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-        let mut bytes = Vec::new();
-        File::from(file).take(most_bytes).read_to_end(&mut bytes).ok()?;
-        Some(bytes)
-    }
-
-    /// `None`: the process has ended.
-    fn command(&self) -> Option<Vec<Vec<u8>>> {
-        let line = self.read("cmdline", COMMAND_MOST_BYTES)?;
-        let line = line.strip_suffix(b"\0").unwrap_or(&line);
-        (!line.is_empty()).then(|| line.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect())
-    }
-
-    fn directory(&self) -> Option<Vec<u8>> {
-        readlinkat(&self.0, "cwd", Vec::new()).ok().map(|path| path.into_bytes())
-    }
-
-    /// The first number of the line `Uid:`.
-    fn uid(&self) -> Option<u32> {
-        let status = String::from_utf8_lossy(&self.read("status", COMMAND_MOST_BYTES)?).into_owned();
-        let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-        line.split_ascii_whitespace().next()?.parse().ok()
     }
 }
 

@@ -18,7 +18,7 @@
 use crate::signals::Signals;
 use ahead_sys::{Error, Result, fork, polling};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{PidfdFlags, pidfd_open};
+use rustix::process::{PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -101,6 +101,12 @@ impl Worker {
     /// Whether all results were received.
     pub fn is_complete(&self) -> bool {
         self.results.is_none()
+    }
+
+    /// Whether it has ended. Then nothing of it is left in the table of processes.
+    pub fn has_ended(&self) -> bool {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        !matches!(waitid(WaitId::PidFd(self.pidfd.as_fd()), options), Ok(None))
     }
 
     /// Waits until the worker writes, a signal arrives (which is returned) or the deadline passes, and reads.

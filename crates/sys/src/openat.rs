@@ -74,6 +74,15 @@ pub fn handle(path: &Path) -> Result<Handle> {
     Handle::of(open_unfollowed(path)?, path)
 }
 
+/// The same without waiting for a disk or a server. `None`: the kernel does not know the path yet, or the file cannot be opened so (before
+/// Linux 5.12).
+pub fn handle_if_cached(path: &Path) -> Option<Handle> {
+    let resolve = ResolveFlags::CACHED | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let opened = openat2(rustix::fs::CWD, path, flags, Mode::empty(), resolve).ok()?;
+    Handle::of(opened, path).ok()
+}
+
 fn open_unfollowed(path: &Path) -> Result<OwnedFd> {
     open_from(None, path)
 }

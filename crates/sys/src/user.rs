@@ -2,8 +2,10 @@
 
 #![allow(unsafe_code)]
 
+use crate::exec::Identity;
 use crate::{Error, Result};
-use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use rustix::process::{DumpableBehavior, Gid, Uid};
+use rustix::thread::{self, CapabilitySet, CapabilitySets};
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io;
 use std::mem::MaybeUninit;
@@ -139,17 +141,6 @@ fn take_file_rights(user: &User, groups: &[libc::gid_t]) -> Result<()> {
     Ok(())
 }
 
-/// Takes the ids of a user for this process, which has one thread and cannot go back: no other group, and no capability of root.
-///
-/// Errors: not permitted (needs CAP_SETUID and CAP_SETGID).
-pub fn become_user(uid: u32, gid: u32) -> Result<()> {
-    let (uid, gid) = (rustix::process::Uid::from_raw(uid), rustix::process::Gid::from_raw(gid));
-    set_thread_groups(&[])
-        .and_then(|()| set_thread_res_gid(gid, gid, gid))
-        .and_then(|()| set_thread_res_uid(uid, uid, uid))
-        .map_err(|e| Error::io("become a user", e))
-}
-
 fn unknown(name: &str) -> Error {
     Error::Unsupported {
         what: format!("user {name:?}"),
@@ -186,6 +177,28 @@ fn entry(
             }
         }
     }
+}
+
+/// Makes the calling process, which has one thread, one of this user for good, without capabilities. For root, nothing changes but the groups.
+///
+/// Other processes of the user may not look into its memory, which may have been that of root.
+pub fn become_user(identity: &Identity) -> Result<()> {
+    let what = || format!("become user {}", identity.uid);
+    let failed = |error: rustix::io::Errno| Error::io(what(), error);
+    let groups: Vec<Gid> = identity.groups.iter().copied().map(Gid::from_raw).collect();
+    thread::set_thread_groups(&groups).map_err(failed)?;
+    if identity.uid == 0 {
+        return Ok(());
+    }
+    let (uid, gid) = (Uid::from_raw(identity.uid), Gid::from_raw(identity.gid));
+    thread::set_thread_res_gid(gid, gid, gid).map_err(failed)?;
+    thread::set_thread_res_uid(uid, uid, uid).map_err(failed)?;
+    // They are gone already if the user was root, and kept if it was another one with capabilities.
+    let none = CapabilitySet::empty();
+    thread::set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
+        .map_err(failed)?;
+    thread::set_no_new_privs(true).map_err(failed)?;
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(failed)
 }
 
 #[cfg(test)]

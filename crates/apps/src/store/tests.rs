@@ -193,13 +193,16 @@ fn variant_that_reads_other_pages_gets_a_separate_profile() {
     let (_home, store) = store();
     let mut apps = UserApps::open(user(&store));
     let (status, diff, log) = (start("/bin/git status"), start("/bin/git diff"), start("/bin/git log"));
-    let learned = [
-        apps.learn(&status, recording("/lib/x", 0..100), |_| {}).unwrap(),
-        apps.learn(&diff, recording("/lib/x", 5..100), |_| {}).unwrap(),
-        apps.learn(&log, recording("/lib/x", 50..200), |_| {}).unwrap(),
-    ];
+    // As the service does: a copy of it learns, and the service takes it over.
+    let mut learn = |start: &StartKey, pages| {
+        let mut copy = UserApps::open(store.user(own().0).unwrap().unwrap());
+        let agreed = copy.learn(start, recording("/lib/x", pages), |_| {}).unwrap();
+        let key = apps.learned(start, agreed);
+        apps.flush().unwrap();
+        key
+    };
+    let learned = [learn(&status, 0..100), learn(&diff, 5..100), learn(&log, 50..200)];
     assert_eq!(learned, [status.app.clone(), status.app.clone(), log.split()]);
-    apps.flush().unwrap();
     let mut again = UserApps::open(store.user(own().0).unwrap().unwrap());
     let keys = [&status, &diff, &log].map(|start| again.find(start, AppVersion::default()));
     assert_eq!(keys, learned);
