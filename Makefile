@@ -70,7 +70,7 @@ bench-library: ## Measure the library in real programs on emulated disks and the
 bench-steer: ## Measure `ahead steer` and `ahead top` with unmodified programs; writes docs/results/steer.md (root, half an hour for each round)
 	@bench/steer/run.sh
 
-bench-everyday: ## Measure everyday commands: `ahead cold`, readers beside a late prefetch; writes docs/results/everyday.md (root, an hour)
+bench-everyday: ## Measure starts under the launch service, readers beside a prefetch, recordings by users; writes docs/results/everyday.md (root, hours)
 	@bench/everyday/run.py
 
 bench-sim: ## Measure how fast the simulator is

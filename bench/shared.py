@@ -202,6 +202,33 @@ class OwnDisk:
         drop_caches()
 
 
+class ReadySocket:
+    """As a service manager: a program reports there when it is ready (sd_notify). `environment` names the socket."""
+
+    def __enter__(self):
+        self.home = tempfile.mkdtemp(prefix="ahead-ready.", dir=MEMORY)
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(f"{self.home}/socket")
+        self.socket.settimeout(0.1)
+        self.environment = os.environ | {"NOTIFY_SOCKET": f"{self.home}/socket"}
+        return self
+
+    def wait(self, process, limit_s):
+        """True: it is ready. False: it has ended. None: neither in this time."""
+        until = time.monotonic() + limit_s
+        while time.monotonic() < until:
+            if process.poll() is not None:
+                return False
+            with contextlib.suppress(TimeoutError):
+                if b"READY=1" in self.socket.recv(4096):
+                    return True
+        return None
+
+    def __exit__(self, *_):
+        self.socket.close()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+
 class Group:
     """A control group with a memory limit, removed at the end of the block."""
 
@@ -222,12 +249,18 @@ class Group:
     def limit(self, limit_bytes):
         (self.path / "memory.limit_in_bytes").write_text(str(limit_bytes))
 
+    def enter(self):
+        """The calling process is in the group from now on."""
+        (self.path / "cgroup.procs").write_text("0")
+
     def inside(self, command):
         """The command, started in the group."""
         return ["sh", "-c", f'echo $$ >{self.path}/cgroup.procs; exec "$@"', "sh", *[str(word) for word in command]]
 
+    def stat(self):
+        return {name: int(value) for name, value in (line.split() for line in (self.path / "memory.stat").read_text().splitlines())}
+
     def used_by_processes(self):
         """Memory without the page cache, bytes."""
-        stat = dict(line.split() for line in (self.path / "memory.stat").read_text().splitlines())
-        usage = int((self.path / "memory.usage_in_bytes").read_text())
-        return usage - int(stat["total_cache"]) + int(stat["total_shmem"])
+        stat = self.stat()
+        return int((self.path / "memory.usage_in_bytes").read_text()) - stat["total_cache"] + stat["total_shmem"]

@@ -2,7 +2,9 @@
 
 import os
 import pathlib
+import pwd
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -10,12 +12,17 @@ import time
 
 from shared import MEMORY, Disk, OwnDisk, device_of, drop_caches, output, run
 
+HERE = pathlib.Path(__file__).resolve().parent
 DISKS = ["hdd", "cloud", "ssd", "own"]
 DISK_BYTES = 2 << 30
+# Programs of packages that are not installed.
+CACHE = pathlib.Path(os.environ.get("AHEAD_CACHE", "/var/cache/ahead")) / "everyday"
 # The programs of ours; `aheadd` where it is built.
 PROGRAMS = ["ahead", "ahead-lab", "aheadd"]
 # An id without rights, for what is measured without root.
-NO_RIGHTS = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+USER = 65534
+USER_NAME = pwd.getpwuid(USER).pw_name
+NO_RIGHTS = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
 # Small files of the work tree.
 FILES = 1500
 
@@ -73,6 +80,19 @@ class MachineDisk(Counted, OwnDisk):
         return OwnDisk.__enter__(self).open_to_all()
 
 
+def debian_program(name):
+    """A program of a Debian package of the same name: the installed one, or the package is fetched into the cache, and not installed. None: neither."""
+    installed = shutil.which(name)
+    if installed:
+        return pathlib.Path(installed)
+    place = CACHE / name
+    if not place.exists():
+        place.mkdir(parents=True)
+        script = f"apt-get download -q -o APT::Sandbox::User=root {name} && dpkg -x {name}_*.deb ."
+        subprocess.run(["sh", "-c", script], cwd=place, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return next((path for path in place.glob(f"usr/*bin/{name}")), None)
+
+
 def disk_of(programs, model):
     """A disk of the model, or the machine's own."""
     return MachineDisk("/var/tmp") if model == "own" else EmulatedDisk(programs.ahead, model, DISK_BYTES, "everyday")
@@ -92,6 +112,24 @@ def seconds(command, **options):
     return time.monotonic() - began
 
 
+def started(start, group=None, prefix=()):
+    """Time from fork to end of a program of programs.py, which a user without rights starts, in the group; after the command in `prefix`."""
+    def become_user():
+        if group:
+            group.enter()
+        os.setgroups([])
+        os.setgid(USER)
+        os.setuid(USER)
+
+    return seconds([*prefix, *start.command], env=start.environment, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=become_user)
+
+
+def spread_ms(all):
+    """The median of the times of measurements, and their range, ms."""
+    times = [one["s"] * 1e3 for one in all]
+    return f"{statistics.median(times):.1f} ({min(times):.1f} to {max(times):.1f})"
+
+
 def processor_seconds(pid):
     """Processor time of a process and its children so far, s."""
     ticks = 0
@@ -102,13 +140,14 @@ def processor_seconds(pid):
 
 
 def copy_python(directory):
-    """A Python with its standard library on the disk: its command, without a program."""
-    interpreter = pathlib.Path(sys.executable).resolve()
+    """A Python with its standard library on the disk, which it finds from its own place: its command, without a program."""
+    # The system's, if there is one: in others the library has all packages, too.
+    interpreter = pathlib.Path(shutil.which("python3", path="/usr/bin") or sys.executable).resolve()
     library = pathlib.Path(output(interpreter, "-I", "-c", "import sysconfig; print(sysconfig.get_path('stdlib'))").strip())
     target = directory / "usr/bin" / interpreter.name
     target.parent.mkdir(parents=True)
     shutil.copy(interpreter, target)
-    shutil.copytree(library, directory / str(library).lstrip("/"), ignore=shutil.ignore_patterns("test", "dist-packages"), symlinks=True)
+    shutil.copytree(library, directory / "usr/lib" / library.name, ignore=shutil.ignore_patterns("test", "dist-packages"), symlinks=True)
     return [str(target), "-I"]
 
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Commands that users run every day: docs/results/everyday.md.
 
-    run.py [--tables cold,yield] [--disks hdd,cloud] [--rounds 5]
+    run.py [--tables cold,yield,starts,day,recording] [--disks hdd,cloud,ssd,own] [--rounds 5]
 
-Needs root, git, python3 and setpriv, and built programs: AHEAD (default target/release/ahead) and those beside it. A table of a disk is measured in
+Needs root, what bench/README.md says, and built programs: AHEAD (default target/release/ahead) and those beside it. A table of a disk is measured in
 one call, all ways in turn, and takes the place of its earlier measurement in bench/results/everyday.json; the others stay.
 
     --write    writes the document again, without measuring
@@ -19,13 +19,16 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 sys.path[:0] = [str(HERE.parent)]
 import cold  # noqa: E402
+import day  # noqa: E402
+import recording  # noqa: E402
 import rig  # noqa: E402
 import stamp  # noqa: E402
+import starts  # noqa: E402
 import yields  # noqa: E402
 from shared import end_on_signals, names_of, say  # noqa: E402
 
 RESULTS, DOCUMENT = ROOT / "bench/results/everyday.json", ROOT / "docs/results/everyday.md"
-TABLES = {"cold": cold, "yield": yields}
+TABLES = {"cold": cold, "yield": yields, "starts": starts, "day": day, "recording": recording}
 
 
 def origin(one):
@@ -57,6 +60,7 @@ def main():
     parser.add_argument("--disks", type=names_of(rig.DISKS), default=rig.DISKS)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--runs", type=int, default=7, help="of each round of `cold`")
+    parser.add_argument("--starts", type=int, default=200, help="of a day")
     parser.add_argument("--build", default="release", help="of the programs, for the document")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()

@@ -103,11 +103,9 @@ def lines(results):
         for row in rows:
             alone = row["ways"]["alone"]
             for way, all in row["ways"].items():
-                times = [one["s"] * 1e3 for one in all]
                 ratio = median(all, "s") / median(alone, "s")
                 missed = " ✗" if "--yield" in way and ratio > GOAL else ""
                 further = [median(all, key) - median(alone, key) for key in ("bytes", "requests")]
                 ended = "" if all[0]["lasted"] is not False else ", ended before the reader"
-                yield (f"| `{disk}` | {row['scheduler']} | {row['reader']} | {way}{ended} | {statistics.median(times):.1f} ({min(times):.1f} to "
-                       f"{max(times):.1f}) | {ratio:.2f}{missed} | {further[0] / MIB:.1f} | {further[1]:.0f} | "
-                       f"{median(all, 'processor_s') * 1e3:.0f} |")
+                yield (f"| `{disk}` | {row['scheduler']} | {row['reader']} | {way}{ended} | {rig.spread_ms(all)} | {ratio:.2f}{missed} | "
+                       f"{further[0] / MIB:.1f} | {further[1]:.0f} | {median(all, 'processor_s') * 1e3:.0f} |")

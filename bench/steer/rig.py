@@ -1,18 +1,16 @@
 """What the suites of bench/steer share: programs, victims, places, and `ahead steer` in the background."""
 
-import contextlib
 import json
 import os
 import pathlib
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
 import time
 
-from shared import MEMORY, MIB, Disk, end, fail, output, read_ahead_kb, run, say, window_path, write_random
+from shared import MEMORY, MIB, Disk, ReadySocket, end, fail, output, read_ahead_kb, run, say, window_path, write_random
 
 HERE = pathlib.Path(__file__).resolve().parent
 # Options of the compiler for each victim.
@@ -293,31 +291,19 @@ class Steer:
         """False: another process was faster."""
         self.log = tempfile.TemporaryFile("w+", dir=MEMORY)
         self.messages = tempfile.TemporaryFile("w+", dir=MEMORY)
-        with tempfile.TemporaryDirectory(prefix="ahead-steer-ready.", dir=MEMORY) as directory, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready:
-            # As a service manager: the program reports when it watches (sd_notify).
-            ready.bind(f"{directory}/socket")
+        with ReadySocket() as ready:
             began = time.monotonic()
-            environment = os.environ | {"NOTIFY_SOCKET": f"{directory}/socket"}
-            self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.messages, env=environment)
+            self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.messages, env=ready.environment)
             try:
-                is_ready = self.wait_until_ready(ready, began + START_S)
+                is_ready = ready.wait(self.process, START_S)
+                if is_ready is None or not (is_ready or is_locked()):
+                    why = "is not ready" if is_ready is None else f"ended with status {self.process.returncode}"
+                    fail(f"{' '.join(self.command)} {why} after {time.monotonic() - began:.0f} s: {self.text(self.messages)}")
             except BaseException:
                 end(self.process)
                 raise
         self.start_s = time.monotonic() - began
         return is_ready
-
-    def wait_until_ready(self, ready, until):
-        ready.settimeout(0.1)
-        while time.monotonic() < until:
-            if self.process.poll() is not None:
-                if is_locked():
-                    return False
-                fail(f"{' '.join(self.command)} ended with status {self.process.returncode}: {self.text(self.messages)}")
-            with contextlib.suppress(TimeoutError):
-                if b"READY=1" in ready.recv(4096):
-                    return True
-        fail(f"{' '.join(self.command)} does not watch after {START_S} s: {self.text(self.messages)}")
 
     def __exit__(self, *_):
         self.process.send_signal(signal.SIGTERM)

@@ -1,0 +1,97 @@
+"""`aheadd` while programs are started, and the stores that it begins with."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import time
+
+import rig
+from shared import MEMORY, ReadySocket, end, fail, output, run
+
+# It loads BPF programs. Unit: seconds.
+READY_S = 60
+# A start is over with its last process, and counted soon after; one that is recorded has to be written. Unit: seconds.
+LEARNED_S, LOOK_S = 15, 0.02
+
+
+class Store:
+    """A store of the service, removed at the end of the block."""
+
+    def __enter__(self):
+        self.home = pathlib.Path(tempfile.mkdtemp(prefix="ahead-everyday-store.", dir=MEMORY))
+        # Users enter the directory, as that of the package.
+        self.home.chmod(0o755)
+        self.path = self.home / "apps"
+        self.path.mkdir()
+        (self.home / "aheadd.toml").touch()
+        return self
+
+    def __exit__(self, *_):
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    def copy_of(self, other):
+        shutil.rmtree(self.path)
+        run("cp", "-a", other.path, self.path)
+        return self
+
+    def pin(self, programs, start):
+        """Records a start by hand, which pins its profile. `ahead record` has no option for the store: it gets this one in a mount namespace."""
+        script = f'mkdir -p /var/lib/ahead && mount --bind {self.home} /var/lib/ahead && exec "$@"'
+        profile = self.home / "pinned.ahead"
+        command = [programs.ahead, "record", "--cold", "--user", rig.USER_NAME, "-o", profile, "--", *start.command]
+        output("unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", *command, env=start.environment)
+        profile.chmod(0o644)
+        return profile
+
+    def known(self, programs):
+        """What `ahead apps` says of all users' programs."""
+        return json.loads(output(programs.ahead, "apps", "--store", self.path, "--all", "--json"))["apps"]
+
+    def wait_for(self, programs, starts, recordings):
+        """Until it knows at least this number of starts of one program, and has this number of recordings of it."""
+        until = time.monotonic() + LEARNED_S
+        while not any(app["starts"] >= starts and app["recordings"] >= recordings for app in self.known(programs)):
+            if time.monotonic() > until:
+                found = [(app["name"], app["starts"], app["recordings"], app["state"]) for app in self.known(programs)]
+                fail(f"after {LEARNED_S} s aheadd knows no program with {starts} starts and {recordings} recordings: {found}")
+            time.sleep(LOOK_S)
+
+
+class Service:
+    """`aheadd` in the background, perhaps in a group, until the end of the block. None if `store` is none."""
+
+    def __init__(self, programs, store, group=None):
+        self.programs, self.store, self.group = programs, store, group
+
+    def __enter__(self):
+        if self.store is None:
+            return self
+        self.log = tempfile.TemporaryFile("w+", dir=MEMORY)
+        command = [self.programs.service, "--store", self.store.path, "--config", self.store.home / "aheadd.toml"]
+        with ReadySocket() as ready:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env=ready.environment,
+                                            preexec_fn=self.group.enter if self.group else None)
+            is_ready = ready.wait(self.process, READY_S)
+        if not is_ready:
+            end(self.process)
+            fail(f"aheadd is not ready: {self.text()}")
+        return self
+
+    def text(self):
+        self.log.seek(0)
+        return self.log.read().strip()
+
+    def cost(self):
+        """Processor time, s, and resident memory, MiB, so far."""
+        resident = int(pathlib.Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return {"processor_s": rig.processor_seconds(self.process.pid), "resident_mib": resident / 2**20}
+
+    def __exit__(self, *_):
+        if self.store is None:
+            return
+        end(self.process)
+        if self.process.returncode != 0:
+            fail(f"aheadd ended with status {self.process.returncode}: {self.text()}")
