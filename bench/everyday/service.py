@@ -13,8 +13,8 @@ from shared import MEMORY, ReadySocket, end, fail, output, run
 
 # It loads BPF programs. Unit: seconds.
 READY_S = 60
-# A start is over with its last process, and counted soon after; one that is recorded has to be written. Unit: seconds.
-LEARNED_S, LOOK_S = 15, 0.02
+# A start is over with its last process, and the store is written each 10 s. Unit: seconds.
+LEARNED_S, LOOK_S = 40, 0.1
 
 
 class Store:
@@ -38,11 +38,16 @@ class Store:
         return self
 
     def pin(self, programs, start):
-        """Records a start by hand, which pins its profile. `ahead record` has no option for the store: it gets this one in a mount namespace."""
+        """Records a start by hand, which pins its profile; returns the profile. `ahead record` has no option for the store, and gets this one in a
+        mount namespace. The user without rights has no home for profiles: root records, and gives the program away."""
         script = f'mkdir -p /var/lib/ahead && mount --bind {self.home} /var/lib/ahead && exec "$@"'
-        profile = self.home / "pinned.ahead"
-        command = [programs.ahead, "record", "--cold", "--user", rig.USER_NAME, "-o", profile, "--", *start.command]
-        output("unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", *command, env=start.environment)
+        command = [programs.ahead, "record", "--cold", "--", *start.command]
+        output("unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", *command,
+               env={**start.environment, "XDG_STATE_HOME": str(self.home)})
+        (self.path / "0").rename(self.path / str(rig.USER))
+        run("chown", "-R", f"{rig.USER}:{rig.USER}", self.path / str(rig.USER))
+        profile, = (self.home / "ahead").glob("*.ahead")
+        profile.parent.chmod(0o755)
         profile.chmod(0o644)
         return profile
 
