@@ -4,7 +4,6 @@ import argparse
 import contextlib
 import os
 import pathlib
-import shutil
 import signal
 import socket
 import subprocess
@@ -24,7 +23,17 @@ MEMORY_GROUPS = pathlib.Path("/sys/fs/cgroup/memory")
 
 
 def run(*command, **options):
-    return subprocess.run([str(word) for word in command], check=True, **options)
+    """Runs a command, which must succeed. An interruption ends it by SIGTERM, so that it ends what it has started."""
+    command = [str(word) for word in command]
+    process = subprocess.Popen(command, **options)
+    try:
+        text, message = process.communicate()
+    except BaseException:
+        end(process)
+        raise
+    if process.returncode != 0:
+        raise subprocess.CalledProcessError(process.returncode, command, text, message)
+    return subprocess.CompletedProcess(command, 0, text, message)
 
 
 def fail(why):
@@ -59,6 +68,21 @@ def end(process):
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def remove(directory):
+    """Removes a directory. What is still mounted in it stays: it may be another file system's only copy."""
+    subprocess.run(["rm", "-rf", "--one-file-system", "--", str(directory)], stderr=subprocess.DEVNULL)
+
+
+@contextlib.contextmanager
+def temporary_directory(purpose, parent=MEMORY):
+    """A directory until the end of the block, by default on a tmpfs: an image there stays in memory when caches are dropped."""
+    directory = pathlib.Path(tempfile.mkdtemp(prefix=f"ahead-{purpose}.", dir=parent))
+    try:
+        yield directory
+    finally:
+        remove(directory)
 
 
 def say(*words):
@@ -172,7 +196,7 @@ class Disk:
 
     def __exit__(self, *_):
         subprocess.run([self.ahead, "disk", "detach", self.name], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        shutil.rmtree(self.home, ignore_errors=True)
+        remove(self.home)
 
     def make_cold(self):
         """Evicts everything."""
@@ -196,7 +220,7 @@ class OwnDisk:
         return self
 
     def __exit__(self, *_):
-        shutil.rmtree(self.directory, ignore_errors=True)
+        remove(self.directory)
 
     def make_cold(self):
         drop_caches()
@@ -226,7 +250,7 @@ class ReadySocket:
 
     def __exit__(self, *_):
         self.socket.close()
-        shutil.rmtree(self.home, ignore_errors=True)
+        remove(self.home)
 
 
 class Group:

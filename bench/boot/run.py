@@ -21,7 +21,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -29,6 +28,7 @@ sys.path.insert(0, str(ROOT / "bench"))
 import stamp  # noqa: E402
 from compared import compared  # noqa: E402
 from machine import Machine  # noqa: E402
+from shared import temporary_directory  # noqa: E402
 from trees import TREES, run, tree  # noqa: E402
 
 # Recordings that are merged (KEPT_BOOTS in crates/boot/src/state.rs).
@@ -184,7 +184,7 @@ def measure(programs, cache, name, model, options):
         # is below /dev.
         memory = os.environ.get("TMPDIR", "/dev/shm")
         image, home, directory = (
-            pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ahead-boot.", dir=place)))
+            stack.enter_context(temporary_directory("boot", place))
             for place in (memory, "/dev/shm", "/var/tmp"))
         prepare(ahead, replay, cache, name, image / "image", directory)
         machine = stack.enter_context(Machine(ahead, image / "image", directory, model))

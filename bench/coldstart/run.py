@@ -14,10 +14,8 @@ import json
 import os
 import pathlib
 import shlex
-import signal
 import subprocess
 import sys
-import tempfile
 import tomllib
 
 import check
@@ -25,12 +23,11 @@ import table
 from table import stamp
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+from shared import end_on_signals, run, temporary_directory  # noqa: E402
+
 ROOT = HERE.parent.parent
 IMAGE_SIZE = "5G"
-
-
-def run(*command, **options):
-    return subprocess.run([str(word) for word in command], check=True, **options)
 
 
 def allow_devices(tree):
@@ -153,18 +150,14 @@ def main():
     parser.add_argument("--rivals", default=",".join(RIVALS), type=rivals_of)
     parser.add_argument("--out", type=pathlib.Path, default=HERE.parent / "results")
     arguments = parser.parse_args()
-    # On SIGTERM the script detaches its disks and removes its files.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
+    end_on_signals()
     ahead = os.environ.get("AHEAD", str(ROOT / "target/release/ahead"))
     cache = pathlib.Path(os.environ.get("AHEAD_CACHE", "/var/cache/ahead"))
     suite = tomllib.loads((HERE / f"{arguments.suite}.toml").read_text())
     wanted = [name for name in arguments.programs.split(",") if name]
     programs = [program for program in suite["program"] if not wanted or program["name"] in wanted]
     arguments.out.mkdir(parents=True, exist_ok=True)
-    # On a tmpfs: the image stays in memory when caches are dropped.
-    with tempfile.TemporaryDirectory(prefix="ahead-coldstart.", dir="/dev/shm") as home:
-        scratch = pathlib.Path(home)
+    with temporary_directory("coldstart") as scratch:
         mount, image, whole_files = scratch / "tree", scratch / "image", scratch / "whole-files"
         mount.mkdir()
         run("cc", "-O2", "-o", whole_files, HERE / "whole-files.c")

@@ -17,7 +17,6 @@ import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import tomllib
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -25,6 +24,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent / "boot")]
 import machine  # noqa: E402
 import run as boots  # noqa: E402
 import stamp  # noqa: E402
+from shared import temporary_directory  # noqa: E402
 
 # Both benchmarks have a run.py.
 del sys.modules["run"]
@@ -88,7 +88,7 @@ def in_tree(bench, *command):
 def measure_boots(programs, cache, tree, rounds):
     with contextlib.ExitStack() as stack:
         image, home, directory = (
-            pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ahead-pack.", dir=place)))
+            stack.enter_context(temporary_directory("pack", place))
             for place in ("/dev/shm", "/dev/shm", "/var/tmp"))
         boots.prepare(programs[0], programs[1], cache, tree, image / "image", directory)
         bench = boots.Bench(programs, home, stack.enter_context(machine.Machine(programs[0], image / "image", directory, MODEL)))
@@ -174,8 +174,7 @@ def main():
 def measure_programs(ahead, cache, wanted, runs):
     suite = tomllib.loads((HERE.parent / "coldstart/programs.toml").read_text())
     rows = []
-    with tempfile.TemporaryDirectory(prefix="ahead-pack.", dir="/dev/shm") as home:
-        scratch = pathlib.Path(home)
+    with temporary_directory("pack") as scratch:
         mount, image = scratch / "tree", scratch / "image"
         mount.mkdir()
         coldstart.populate(ahead, suite, cache / "tree.tar", image, mount, "ext4")

@@ -18,7 +18,6 @@ import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -27,7 +26,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent / "boot")]
 import machine  # noqa: E402
 import run as boots  # noqa: E402
 import stamp  # noqa: E402
-from shared import MEMORY_GROUPS, MIB, Group, drop_caches  # noqa: E402
+from shared import MEMORY_GROUPS, MIB, Group, drop_caches, temporary_directory  # noqa: E402
 from trees import run  # noqa: E402
 
 SHARE = 0.6
@@ -65,7 +64,7 @@ def boot(bench, group, way):
 def measure_boots(programs, cache, tree, model, rounds):
     with contextlib.ExitStack() as stack:
         image, home, directory = (
-            pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ahead-windows.", dir=place)))
+            stack.enter_context(temporary_directory("windows", place))
             for place in ("/dev/shm", "/dev/shm", "/var/tmp"))
         boots.prepare(programs[0], programs[1], cache, tree, image / "image", directory)
         computer = stack.enter_context(machine.Machine(programs[0], image / "image", directory, model))
@@ -95,8 +94,8 @@ def stream(ahead, group, command, profile, way):
 
 def measure_streams(ahead, model, rounds):
     with contextlib.ExitStack() as stack:
-        home = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ahead-windows.", dir="/dev/shm")))
-        mount, name = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/var/tmp"))), f"windows-{os.getpid()}"
+        home = stack.enter_context(temporary_directory("windows"))
+        mount, name = stack.enter_context(temporary_directory("windows", "/var/tmp")), f"windows-{os.getpid()}"
         run(ahead, "disk", "create", home / "image", "--size", "512M", "--model", model, "--name", name, "--mount", mount)
         stack.callback(run, ahead, "disk", "detach", name)
         files = [mount / f"file{number:02}" for number in range(STREAM_FILES)]
