@@ -31,7 +31,7 @@ fn a_precise_recording_must_be_cold() {
 #[test]
 fn source_of_resident_pages_must_be_cold() {
     record(&["--source", "resident", "--", "true"]).code(2).says("add --cold");
-    let unknown = "expected one of tracepoints, fentry, kprobes, added, ftrace, resident";
+    let unknown = "expected one of tracepoints, fentry, kprobes, added, ftrace, resident, calls";
     record(&["--source", "guesswork", "--", "true"]).code(2).says(unknown);
 }
 
@@ -99,7 +99,7 @@ fn a_missing_home_is_not_created() {
 /// Regression: without privilege the first error was the profile's path.
 #[test]
 fn missing_privilege_is_reported_before_the_profile_path() {
-    let words = ["record", "-o", "/no/such/directory/p.ahead", "--", "echo", "started"];
+    let words = ["record", "--source", "ftrace", "-o", "/no/such/directory/p.ahead", "--", "echo", "started"];
     let home = tempfile::tempdir().unwrap();
     set_mode(home.path(), 0o755);
     let copy = home.path().join("ahead");
@@ -107,4 +107,21 @@ fn missing_privilege_is_reported_before_the_profile_path() {
     let command = program(&copy).args(words);
     let command = if ahead_sys::machine::is_root() { command.as_stranger() } else { command };
     command.fails(77).out_is("").says("as root").in_one_line();
+}
+
+/// By any user.
+#[test]
+fn a_program_is_recorded_by_its_calls() {
+    let home = tempfile::tempdir().unwrap();
+    let profile = home.path().join("p.ahead");
+    let words =
+        ["--json", "--source", "calls", "-o", profile.to_str().unwrap(), "--", "sh", "-c", "echo started; exit 3"];
+    let done = record(&words);
+    if done.status.code() == Some(77) {
+        return eprintln!("skipped: {}", done.err);
+    }
+    done.code(3).out_is("started\n").says(r#""source":"held calls, page tables""#);
+    let shell = std::fs::canonicalize("/bin/sh").unwrap();
+    let profile = ahead_files::load(&profile).unwrap();
+    assert!(profile.files.iter().any(|file| file.path == shell.as_os_str().as_bytes() && !file.extents.is_empty()));
 }

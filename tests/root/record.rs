@@ -11,6 +11,7 @@ mod paths;
 mod rig;
 mod rooted;
 mod timeline;
+mod user;
 mod users;
 
 use ahead_process::undo::{Action, ProcessId};
@@ -248,11 +249,4 @@ fn a_restore_without_root_names_the_remedy_in_one_line() {
     let done = ahead(["restore"]).as_stranger().current_dir("/").done();
     ahead_process::undo::restore_owned_by(gone).unwrap();
     done.code(77).out_is("").says("sudo ahead restore").in_one_line();
-}
-
-#[test]
-fn without_root_record_has_status_77() {
-    let Some(_home) = Home::undisturbed() else { return };
-    let record = ahead(["record", "-o", "/tmp/never.ahead", "true"]).as_stranger().current_dir("/");
-    record.fails(77).says("root").in_one_line();
 }

@@ -448,7 +448,14 @@ mod tests {
     fn files_that_were_replaced_are_no_mapped_files() {
         let device = ahead_model::DeviceNumber::new(0xfe, 0x1f);
         let mapped = |path: &str| {
-            let area = Area { addresses: 0..4096, is_shared: false, device, inode: 1234, path: Some(path.into()) };
+            let area = Area {
+                addresses: 0..4096,
+                is_shared: false,
+                offset_bytes: 0,
+                device,
+                inode: 1234,
+                path: Some(path.into()),
+            };
             path_that_is_there(area)
         };
         assert_eq!(mapped("/usr/lib/x y.so"), Some(PathBuf::from("/usr/lib/x y.so")));

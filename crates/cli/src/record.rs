@@ -21,8 +21,8 @@ use summary::Summary;
 /// Observe what a program reads and keep it as a profile
 ///
 /// Every page that the program and all that it starts read from files is recorded, with the time of its first use, and
-/// in a cold recording the metadata, too. Needs root; the program itself runs as the user behind sudo. Its exit status
-/// is passed on.
+/// in a cold recording the metadata, too. The program itself runs as the user behind sudo. Its exit status is passed on.
+/// Without root only a program that is started here is recorded, and its mapped pages are an upper bound.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("whom").required(true).args(["pid", "cgroup", "all", "command"]))]
 #[command(override_usage = "ahead record [OPTIONS] [--] <CMD>...
@@ -35,7 +35,7 @@ pub struct Record {
     /// Where to keep the profile [default: the place where `ahead run` looks for it]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Evict the page cache, dentries and inodes of the whole machine before
+    /// Evict the page cache, dentries and inodes of the whole machine before; without root, each file before its first use
     #[arg(long, conflicts_with_all = ["pid", "cgroup", "all"])]
     cold: bool,
     /// Switch all read-ahead off meanwhile, so that exactly what is used is recorded; takes 1.5 times as long and more
@@ -86,8 +86,8 @@ pub struct Record {
     /// Print what was recorded as one line of JSON on standard error: standard output is the program's
     #[arg(long)]
     json: bool,
-    /// Observe by this source or fail: tracepoints, fentry, kprobes or added (BPF), ftrace, or resident (needs --cold) [default:
-    /// the best one that works here]
+    /// Observe by this source or fail: tracepoints, fentry, kprobes or added (BPF), ftrace, resident (needs --cold), or calls (needs no
+    /// root) [default: the best one that works here]
     #[arg(long, value_name = "SOURCE", value_parser = parse_source)]
     source: Option<Source>,
     /// The program and its arguments
@@ -117,7 +117,9 @@ impl Record {
         };
         let arguments = if self.any_arguments { Arguments::Any } else { Arguments::Same };
         // Before the place for the profile: where nothing can be recorded, no place is needed.
-        check_privileges()?;
+        if self.scope().is_some() || self.source.is_some_and(|source| source != Source::Calls) {
+            check_privileges()?;
+        }
         let output = ProfileOutput::prepare(self.output.as_ref(), &self.command, arguments, user.as_ref())?;
         let recorder = self.recorder()?.earlier(output.earlier());
         let mut recording = match self.scope() {

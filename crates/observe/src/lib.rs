@@ -25,6 +25,7 @@
 mod arrivals;
 mod awaited;
 mod cached;
+pub mod calls;
 mod collect;
 mod counters;
 mod decisions;

@@ -18,6 +18,7 @@
 use crate::environment::{self, Environment};
 use crate::signals::{Signals, collected};
 use ahead_sys::exec::{self, Identity, Setup};
+use ahead_sys::held_calls::{CallListener, Filter};
 use ahead_sys::process_id::ProcessId;
 use ahead_sys::user::User;
 use ahead_sys::{Error, Result, polling, signals};
@@ -187,13 +188,29 @@ fn setup_of(command: &Command) -> Result<Setup> {
         identity: user.map(identity).transpose()?,
         new_session: user.is_some_and(|user| !environment::came_through_sudo(user)),
         unblocked: collected(),
+        filter: None,
     })
 }
 
 impl Child {
     /// Forks a child that waits before its exec. The child has its process number and its standard streams.
     pub fn spawn_held(command: &Command) -> Result<Child> {
-        let setup = setup_of(command)?;
+        Child::spawn(command, setup_of(command)?).map(|(child, _)| child)
+    }
+
+    /// As [`Child::spawn_held`], for a caller that lets each call go on which the filter holds, from now on. The program gets no other user's rights by
+    /// setuid.
+    ///
+    /// # Errors
+    /// The kernel refuses the filter.
+    pub fn spawn_with_held_calls(command: &Command, filter: Filter) -> Result<(Child, CallListener)> {
+        let (child, calls) = Child::spawn(command, Setup { filter: Some(filter), ..setup_of(command)? })?;
+        let calls = calls.expect("with a filter there are calls");
+        crate::family::leave_out(calls.caretaker());
+        Ok((child, calls))
+    }
+
+    fn spawn(command: &Command, setup: Setup) -> Result<(Child, Option<CallListener>)> {
         let captured = if command.capture_output { Some((exec::pipe()?, exec::pipe()?)) } else { None };
         let null = command.discard_output.then(|| File::options().write(true).open("/dev/null")).transpose();
         let null = null.map_err(|e| Error::io("open /dev/null", e))?;
@@ -210,16 +227,8 @@ impl Child {
             None => (None, None),
         };
         let (gate, exec_error) = (Some(held.gate), Some(held.exec_error));
-        Ok(Child {
-            pid: held.pid,
-            pidfd,
-            gate,
-            exec_error,
-            output,
-            errors,
-            ended: None,
-            has_own_session: setup.new_session,
-        })
+        let (ended, has_own_session) = (None, setup.new_session);
+        Ok((Child { pid: held.pid, pidfd, gate, exec_error, output, errors, ended, has_own_session }, held.calls))
     }
 
     /// Process id.

@@ -76,6 +76,11 @@ pub fn journal(fd: impl AsFd) -> Result<()> {
     }
 }
 
+/// Whether this process may drop the caches of the machine: root in a container or in a user namespace may not.
+pub fn may_drop_caches() -> bool {
+    rustix::fs::access(DROP_CACHES, rustix::fs::Access::WRITE_OK).is_ok()
+}
+
 fn drop_caches() -> Result<()> {
     fs::write(DROP_CACHES, PAGES_DENTRIES_AND_INODES).map_err(|e| match e.kind() {
         std::io::ErrorKind::PermissionDenied => Error::needs_root("dropping caches"),

@@ -11,8 +11,10 @@
 
 #![allow(unsafe_code)]
 
+use crate::held_calls::{CallListener, Filter, receive_listener, send_descriptor};
 use crate::signals::SignalSet;
 use crate::{Error, Result};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::Pid;
 use std::ffi::{CString, OsString};
 use std::io;
@@ -59,6 +61,8 @@ pub struct Setup {
     pub new_session: bool,
     /// Signals that this process blocks and the program does not.
     pub unblocked: SignalSet,
+    /// Calls of the program that wait for [`HeldChild::calls`], its `read` of the gate included.
+    pub filter: Option<Filter>,
 }
 
 /// A child that waits before its exec.
@@ -70,6 +74,8 @@ pub struct HeldChild {
     pub gate: OwnedFd,
     /// Closed by the exec. If the exec fails, the child writes the error number here first (4 bytes, native order).
     pub exec_error: OwnedFd,
+    /// With a filter.
+    pub calls: Option<CallListener>,
 }
 
 /// Digits of the largest process number, plus the NUL.
@@ -148,10 +154,14 @@ struct Ends {
     gate: i32,
     gate_write: i32,
     error: i32,
+    /// Takes the listener of the filter.
+    calls: Option<i32>,
 }
 
 /// Forks a child that waits before its exec. The child has its process number and its streams. `streams` replaces standard input,
 /// output and error; `None` inherits.
+///
+/// Errors: the fork failed; the kernel refuses the filter.
 pub fn fork_held(setup: &Setup, streams: [Option<BorrowedFd<'_>>; 3]) -> Result<HeldChild> {
     let mut block = EnvironmentBlock::new(&setup.environment)?;
     let environment = block.pointers();
@@ -159,6 +169,8 @@ pub fn fork_held(setup: &Setup, streams: [Option<BorrowedFd<'_>>; 3]) -> Result<
         setup.arguments.iter().map(|argument| argument.as_ptr()).chain([std::ptr::null()]).collect();
     let (gate_read, gate_write) = pipe()?;
     let (error_read, error_write) = pipe()?;
+    let socket = || socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+    let sockets = setup.filter.as_ref().map(|_| socket()).transpose().map_err(|e| Error::io("create a socket", e))?;
     let streams = streams.map(|stream| stream.map(|fd| fd.as_raw_fd()));
     // SAFETY: the child calls only async-signal-safe functions on memory allocated before the fork, then execs or exits.
     let pid = unsafe { libc::fork() };
@@ -167,17 +179,24 @@ pub fn fork_held(setup: &Setup, streams: [Option<BorrowedFd<'_>>; 3]) -> Result<
         // SAFETY: this is the child of that fork.
         0 => unsafe {
             let (gate, gate_write) = (gate_read.as_raw_fd(), gate_write.as_raw_fd());
-            become_program(
-                setup,
-                &arguments,
-                &environment,
-                Ends { streams, gate, gate_write, error: error_write.as_raw_fd() },
-            )
+            let calls = sockets.as_ref().map(|(_, calls)| calls.as_raw_fd());
+            let ends = Ends { streams, gate, gate_write, error: error_write.as_raw_fd(), calls };
+            become_program(setup, &arguments, &environment, ends)
         },
         _ => {}
     }
     let pid = Pid::from_raw(pid).expect("fork returned a positive process number");
-    Ok(HeldChild { pid, gate: gate_write, exec_error: error_read })
+    let listener = |(own, childs): (OwnedFd, OwnedFd)| {
+        // Otherwise the end of the child would not end the wait.
+        drop(childs);
+        receive_listener(&own)
+    };
+    let calls = sockets.map(listener).transpose().inspect_err(|_| {
+        // The child is only ended.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
+    })?;
+    Ok(HeldChild { pid, gate: gate_write, exec_error: error_read, calls })
 }
 
 /// A pipe that no program inherits: read end, write end.
@@ -202,6 +221,9 @@ unsafe fn become_program(setup: &Setup, arguments: &[*const libc::c_char], envir
             }
         }
         environment.write_pid(libc::getpid() as u32);
+        if let (Some(filter), Some(calls)) = (&setup.filter, ends.calls) {
+            send_descriptor(calls, filter.install());
+        }
         let mut byte = 0u8;
         // End of file: the parent ended before it opened the gate.
         if libc::read(ends.gate, (&raw mut byte).cast(), 1) != 1 {

@@ -32,6 +32,7 @@ pub mod fork;
 pub mod fork_count;
 pub mod fsuuid;
 pub mod generation;
+pub mod held_calls;
 pub mod holders;
 pub mod large_folio;
 pub mod local_socket;

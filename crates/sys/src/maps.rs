@@ -16,6 +16,8 @@ pub struct Area {
     pub addresses: Range<usize>,
     /// Changes reach the file, and other processes (`MAP_SHARED`).
     pub is_shared: bool,
+    /// The place in the file of its first byte.
+    pub offset_bytes: u64,
     /// Device of the file system. On btrfs and overlayfs stat(2) gives another number. 0:0 without a file.
     pub device: DeviceNumber,
     /// Inode number; 0 without a file.
@@ -105,7 +107,7 @@ fn parse(line: &[u8]) -> Option<Area> {
     };
     let (start, end) = field()?.split_once('-')?;
     let flags = field()?;
-    let _offset = field()?;
+    let offset = field()?;
     let (major, minor) = field()?.split_once(':')?;
     let inode = field()?.parse().ok()?;
     let number = |hex: &str| u32::from_str_radix(hex, 16).ok();
@@ -114,6 +116,7 @@ fn parse(line: &[u8]) -> Option<Area> {
     Some(Area {
         addresses: address(start)?..address(end)?,
         is_shared: flags.as_bytes().get(3) == Some(&b's'),
+        offset_bytes: u64::from_str_radix(offset, 16).ok()?,
         device: DeviceNumber::new(number(major)?, number(minor)?),
         inode,
         path: path.map(|bytes| OsString::from_vec(bytes).into()),

@@ -1,4 +1,4 @@
-//! Which pages of this process are mapped: `/proc/self/pagemap`, by PAGEMAP_SCAN (Linux 6.7) or by reading its entries.
+//! Which pages of a process are mapped: `/proc/PID/pagemap`, by PAGEMAP_SCAN (Linux 6.7) or by reading its entries.
 //!
 //! A page of a mapped file is mapped when the program has touched it, or when the kernel mapped it with a touched neighbour (fault-around, 64 KiB).
 
@@ -54,7 +54,7 @@ const REGIONS_AT_ONCE: usize = 32;
 /// Entries of one read.
 const ENTRIES_AT_ONCE: usize = 512;
 
-/// The page table of this process.
+/// The page table of a process.
 #[derive(Debug)]
 pub struct Pagemap {
     file: File,
@@ -66,7 +66,18 @@ impl Pagemap {
     ///
     /// Errors: there is no /proc.
     pub fn open() -> Result<Pagemap> {
-        let file = File::open("/proc/self/pagemap").map_err(|e| Error::io("open /proc/self/pagemap", e))?;
+        Pagemap::at("/proc/self/pagemap")
+    }
+
+    /// That of another process of this user.
+    ///
+    /// Errors: it has ended; not permitted.
+    pub fn of(process: u32) -> Result<Pagemap> {
+        Pagemap::at(&format!("/proc/{process}/pagemap"))
+    }
+
+    fn at(path: &str) -> Result<Pagemap> {
+        let file = File::open(path).map_err(|e| Error::io(format!("open {path}"), e))?;
         Ok(Pagemap { file, has_scan: AtomicBool::new(true) })
     }
 
@@ -94,7 +105,7 @@ impl Pagemap {
                 Err(error) => return Err(Error::io("scan the page table", error)),
             }
         }
-        self.read(addresses).map_err(|e| Error::io("read /proc/self/pagemap", e))
+        self.read(addresses).map_err(|e| Error::io("read a page table", e))
     }
 
     /// The last mapped page of a range, which begins and ends at pages: its end. With PAGEMAP_SCAN the cost is that of the pages that are not

@@ -191,7 +191,7 @@ fn a_missing_requirement_is_one_line_with_its_status() {
     };
     // A recorder of another test may have mounted tracefs elsewhere, and the new namespace has a copy of it.
     let hide = format!("umount -l -a -t tracefs && mount -t tmpfs none /sys/kernel && exec {}", weak.join(" "));
-    apart(&hide, &["--", "echo", "started"], &["type information", "cold recording of a command"]);
+    apart(&hide, &["--all"], &["type information", "a command that is started here"]);
 
     // Only in this mount namespace: `bind`.
     let cold = ["--cold", "--precise", "--", "echo", "started"];

@@ -11,7 +11,7 @@ use super::exact::{limit_read_ahead, mapped_folio_pages, switch_fault_around_off
 use super::first_start::{FirstStart, is_alike, is_of_programs};
 use super::read_ahead::SwitchedOn;
 use super::single_faults::SingleFaults;
-use super::source::{Observer, Source, Target, Wanted};
+use super::source::{Observer, Source, Wanted, start_held};
 use super::{LeftOut, Observation, Run, learn, written_files};
 use crate::error::Context;
 use crate::machine::wait_for_machine;
@@ -22,7 +22,7 @@ use crate::{Error, Result, Stopped, drives, restore};
 use ahead_observe::{Scope, now_ns};
 use ahead_process::undo::Guard;
 use ahead_process::undo::machine_lock::MachineLock;
-use ahead_process::{Child, Command, Signals, family};
+use ahead_process::{Command, Signals, family};
 use ahead_profile::learn::Counters;
 use ahead_profile::{Outside, PathBytes, Profile};
 use ahead_sys::{evict, usage};
@@ -166,7 +166,8 @@ const STAMP: Duration = Duration::from_secs(1);
 const FAILED: u8 = 1;
 
 impl Recorder {
-    /// Runs a command, [`Recorder::runs`] times, and records it. Needs root.
+    /// Runs a command, [`Recorder::runs`] times, and records it. Without root by [`Source::Calls`]: `cold` then evicts each file before its first use, as
+    /// far as a user may.
     ///
     /// With `signals`, one that stops this process is passed on to the program, and ends the recording after this run. Earlier runs are kept.
     /// Without, a signal has its usual effect, and what was changed of the machine is undone after this process has ended.
@@ -328,20 +329,20 @@ impl Recorder {
             family::adopt_orphans()?;
         }
         let cpu_before = usage::cpu_of_ended_children();
-        // Before the tracer starts: the fork of a small process is fast.
-        let mut child = Child::spawn_held(&command)?;
-        let program = words.first().map_or(&[][..], Vec::as_slice);
-        let wanted = self.wanted(held.is_none());
-        let mut observer = Observer::start(wanted, &Target::Child(child.pid(), program), notify)?;
+        let (mut child, mut observer) = start_held(self.wanted(held.is_none()), &command, notify)?;
         check_stopped(signals)?;
-        let own = if self.cold && held.is_none() { Some(wait_for_machine(signals, notify)?) } else { None };
+        if observer.evicts() && self.read_ahead == ReadAhead::Off {
+            return Err(ahead_sys::Error::needs_root("switching read-ahead off (--precise)").into());
+        }
+        let cold = self.cold && !observer.evicts();
+        let own = if cold && held.is_none() { Some(wait_for_machine(signals, notify)?) } else { None };
         // Only after the wait for the lock: the setting is changed for every process, also for a running comparison.
         let single_faults = single_faults();
-        let settings = match held.or(own.as_ref()).filter(|_| self.cold) {
+        let settings = match held.or(own.as_ref()).filter(|_| cold) {
             Some(lock) => self.switch_read_ahead(lock, single_faults.is_some() && observer.sees_hits(), notify)?,
             None => RecorderSettings::default(),
         };
-        if self.cold {
+        if cold {
             make_cold(signals)?;
         }
         observer.note_cold_caches(signals)?;
@@ -372,7 +373,7 @@ impl Recorder {
         drop(single_faults);
         // The page cache is what a recording by residency evaluates: another cold recording would evict it.
         // The same for times of the devices.
-        let measures = self.cold;
+        let measures = cold;
         let own = own.filter(|_| observer.is_upper_bound() || measures);
         let run = Run {
             command: words,
@@ -382,7 +383,7 @@ impl Recorder {
             started,
             cpu,
             ready_ns: finished.ready.then(|| monotonic_ns(finished.at)),
-            cold: self.cold,
+            cold,
             precise,
             read_ahead_off,
             mapped_folio_pages: mapped_folio_pages(),

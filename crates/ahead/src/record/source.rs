@@ -1,7 +1,8 @@
 //! The sources of a recording, and the choice of the best one that works here.
 //!
 //! ```text
-//!     BPF ──refused, or no type information──▶ ftrace ──no tracefs──▶ residency (cold recordings of a command only)
+//!     BPF ──refused, or no type information──▶ ftrace ──no tracefs──▶ residency (cold recordings of a command by root only)
+//!      └── without root, and where none of the others works ──▶ held calls (commands only)
 //! ```
 //!
 //! Each step down is reported to the user with its reason and its cost.
@@ -10,10 +11,12 @@ use super::Observation;
 use crate::notify::Notify;
 use crate::stopping::unless_stopped;
 use crate::{Error, Result};
+use ahead_observe::calls::{self, Calls, CallsSeen};
 use ahead_observe::nobpf::{Ftrace, Residency, Unresolved};
 use ahead_observe::{Options, Scope, Tracer, check_cgroup};
-use ahead_process::Signals;
-use ahead_sys::{Error as SysError, machine};
+use ahead_process::{Child, Command, Signals};
+use ahead_sys::{Error as SysError, evict, machine};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// A source of a recording.
@@ -26,16 +29,19 @@ pub enum Source {
     Ftrace,
     /// The pages that are resident after a cold run.
     Residency,
+    /// The calls of the program, which wait a moment, and its page tables. Needs no privilege.
+    Calls,
 }
 
 /// All sources, the best first.
-pub const SOURCES: [Source; 6] = [
+pub const SOURCES: [Source; 7] = [
     Source::Bpf(ahead_observe::Source::Tracepoints),
     Source::Bpf(ahead_observe::Source::Fentry),
     Source::Bpf(ahead_observe::Source::Kprobes),
     Source::Bpf(ahead_observe::Source::Added),
     Source::Ftrace,
     Source::Residency,
+    Source::Calls,
 ];
 
 impl Source {
@@ -45,6 +51,7 @@ impl Source {
             Source::Bpf(source) => source.name(),
             Source::Ftrace => "ftrace",
             Source::Residency => "resident",
+            Source::Calls => "calls",
         }
     }
 }
@@ -52,6 +59,8 @@ impl Source {
 const FTRACE_COST: &str = "paths that are only looked up, and accesses of io_uring workers, are missing; the evaluation searches for the paths of the files";
 const RESIDENCY_COST: &str =
     "an upper bound: pages that were read ahead, or by other programs, count, and the order of use is unknown";
+const CALLS_COST: &str = "mapped pages are an upper bound, each call that names a path takes some 10 µs longer, and setuid programs run without their rights; root adds the \
+     used pages alone, metadata blocks of disks, and empty caches for --cold";
 
 /// What a recorder asks of its observer.
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +88,43 @@ pub(super) enum Observer {
     Bpf(Box<Tracer>),
     Ftrace(Ftrace),
     Residency { process: u32, name: Vec<u8>, baseline: Option<Residency> },
+    Calls(Calls),
+}
+
+/// Starts a program, held, and its observer.
+pub(super) fn start_held(wanted: Wanted, command: &Command, notify: Notify<'_>) -> Result<(Child, Observer)> {
+    if wanted.source == Some(Source::Calls) {
+        let started = by_calls(wanted, command)?;
+        notify(&format!("recording by held calls: {CALLS_COST}"));
+        return Ok(started);
+    }
+    // Before the tracer starts: the fork of a small process is fast.
+    let child = Child::spawn_held(command)?;
+    let name = command.argv.first().map_or(&[][..], |name| name.as_bytes());
+    let refused = match Observer::start(wanted, &Target::Child(child.pid(), name), notify) {
+        Ok(observer) => return Ok((child, observer)),
+        Err(Error::Sys(refused)) if refused.is_unavailable() => refused,
+        Err(error) => return Err(error),
+    };
+    if wanted.source.is_some() || !wanted.accepts_residency {
+        return Err(refused.into());
+    }
+    drop(child);
+    let started = by_calls(wanted, command).map_err(|error| match error {
+        Error::Sys(error) if error.is_unavailable() => {
+            SysError::Unsupported { what: "recording".into(), why: format!("{refused}; {error}") }.into()
+        }
+        error => error,
+    })?;
+    let why = if machine::is_root() { "where nothing else works" } else { "without root" };
+    notify(&format!("recording {why}, by held calls: {CALLS_COST}"));
+    Ok(started)
+}
+
+fn by_calls(wanted: Wanted, command: &Command) -> Result<(Child, Observer)> {
+    let (child, listener) = Child::spawn_with_held_calls(command, calls::filter())?;
+    let calls = Calls::start(listener, child.pid(), wanted.cold)?;
+    Ok((child, Observer::Calls(calls)))
 }
 
 impl Observer {
@@ -100,6 +146,10 @@ impl Observer {
                 notify(&format!("recording by residency: {RESIDENCY_COST}"));
                 Ok(observer)
             }
+            Some(Source::Calls) => {
+                let why = "only calls of a command that is started here are held".into();
+                Err(SysError::Unsupported { what: "recording by held calls".into(), why }.into())
+            }
             None => match by_bpf(wanted, target) {
                 Err(Error::Sys(refused)) if refused.is_unavailable() && machine::is_root() => {
                     without_bpf(wanted, target, &refused, notify)
@@ -120,7 +170,12 @@ impl Observer {
 
     /// Whether pages count that the program did not use, also without read-ahead.
     pub(super) fn is_upper_bound(&self) -> bool {
-        matches!(self, Observer::Residency { .. })
+        matches!(self, Observer::Residency { .. } | Observer::Calls(_))
+    }
+
+    /// Whether it empties the caches itself, as far as a user may: each file before its first use.
+    pub(super) fn evicts(&self) -> bool {
+        matches!(self, Observer::Calls(_))
     }
 
     /// Whether accesses to cached pages are seen. Then the used pages are known with read-ahead, too.
@@ -129,6 +184,7 @@ impl Observer {
             Observer::Bpf(tracer) => tracer.source().sees_hits(),
             Observer::Ftrace(ftrace) => ftrace.sees_hits(),
             Observer::Residency { .. } => false,
+            Observer::Calls(_) => true,
         }
     }
 
@@ -139,6 +195,7 @@ impl Observer {
             Observer::Ftrace(ftrace) => Observed::WithoutPaths(Box::new(ftrace.finish()?)),
             Observer::Residency { baseline: Some(baseline), .. } => Observed::InCache(baseline),
             Observer::Residency { baseline: None, .. } => Observed::Complete(Box::default()),
+            Observer::Calls(calls) => Observed::OfCalls(Box::new(calls.finish()?)),
         })
     }
 }
@@ -150,6 +207,8 @@ pub(super) enum Observed {
     WithoutPaths(Box<Unresolved>),
     /// The resident pages are to be found.
     InCache(Residency),
+    /// The files of the paths are to be found.
+    OfCalls(Box<CallsSeen>),
 }
 
 impl Observed {
@@ -158,6 +217,7 @@ impl Observed {
             Observed::Complete(observation) => Ok(*observation),
             Observed::WithoutPaths(events) => events.resolve(),
             Observed::InCache(residency) => residency.finish(),
+            Observed::OfCalls(seen) => seen.observation(),
         }
     }
 }
@@ -173,8 +233,9 @@ fn without_bpf(wanted: Wanted, target: &Target<'_>, refused: &SysError, notify: 
         Err(error) => return Err(error),
     };
     let is_possible = wanted.cold && wanted.accepts_residency && matches!(target, Target::Child(..));
+    let is_possible = is_possible && evict::may_drop_caches();
     if !is_possible {
-        let why = format!("{refused}; {no_ftrace}; without both, only a cold recording of a command works");
+        let why = format!("{refused}; {no_ftrace}; without both, only a command that is started here can be recorded");
         return Err(SysError::Unsupported { what: "observing programs".into(), why }.into());
     }
     notify(&format!("recording by residency instead of BPF ({refused}) and ftrace ({no_ftrace}): {RESIDENCY_COST}"));

@@ -28,6 +28,7 @@ impl Summary<'_> {
             "bytes": profile.data_bytes(),
             "metadata_bytes": profile.metadata_bytes(),
             "metadata_seen": profile.recording.metadata_seen,
+            "source": profile.recording.source,
             "precise": profile.recording.precision == Precision::Precise,
             "runs": recording.runs,
             "runs_asked": recording.runs_asked,

@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn mapped_files_have_the_number_of_their_superblock() {
         let (addresses, device) = (0..4096, ahead_model::DeviceNumber::new(0xfe, 0x1f));
-        let area = Area { addresses, is_shared: false, device, inode: 1234, path: None };
+        let area = Area { addresses, is_shared: false, offset_bytes: 0, device, inode: 1234, path: None };
         assert_eq!(InodeKey::mapped_at(&area), InodeKey { device: 0xfe << 20 | 0x1f, inode: 1234 });
         let mut own = Own::new(None);
         own.refresh();

@@ -67,7 +67,8 @@ impl Signs<'_> {
 
     /// Files that were read, and that were then replaced or modified, with the time of the first read.
     fn rewritten(&self) -> Vec<(u64, PathBytes)> {
-        let is_read = |kind| matches!(kind, AccessKind::Read | AccessKind::Fault);
+        // Pages around a fault: where faults themselves are not seen, they stand for one.
+        let is_read = |kind| kind != AccessKind::Added;
         let mut read: HashSet<u32> = HashSet::new();
         let first = self.observed.accesses.iter().filter(|access| access.time_ns <= self.run.ended_ns);
         let first = first.filter(|access| is_read(access.kind) && read.insert(access.file));

@@ -281,7 +281,7 @@ fn recording(filesystem: &dyn FileSystem, host: &Host, observed: &Observation, r
         source: source_of(observed, run),
         precision: if run.precise { Precision::Precise } else { Precision::UpperBound },
         cold: run.cold,
-        metadata_seen: run.cold,
+        metadata_seen: run.cold || !observed.lookups.is_empty(),
         lost_events: observed.lost_events(),
         runs: 1,
         duration_us: since(run.started_ns, run.ready_ns.unwrap_or(run.ended_ns)),
