@@ -1,9 +1,11 @@
 """Cold and warm, by `ahead cold` and by `ahead compare`."""
 
+import functools
 import json
 import statistics
 
 import rig
+import table
 from shared import interleaved, output, say
 
 WAYS = ["compare", "cold", "cold without root"]
@@ -29,31 +31,26 @@ def measure(programs, model, options):
         for name, command in commands.items():
             profile = programs.home / "cold.ahead"
             output(programs.ahead, "record", "--cold", "-o", profile, "--", *command)
-            ways = interleaved(WAYS, options.rounds, lambda way: measure_way(programs.ahead, way, command, profile, options.runs))
+            once = functools.partial(measure_way, programs.ahead, command=command, profile=profile, runs=options.runs)
+            ways = interleaved(WAYS, options.rounds, lambda way: rig.undisturbed(lambda: once(way)))
             say(model, name, {way: [[round(s, 4) for s in one[:2]] for one in all] for way, all in ways.items()})
             rows.append({"command": name, "runs": options.runs, "ways": ways})
     return rows
 
 
-def spread(all, index):
-    """The median of the measurements, and their range, ms."""
-    values = [one[index] * 1e3 for one in all]
-    return f"{statistics.median(values):.1f} ({min(values):.1f} to {max(values):.1f})"
-
-
 def lines(results):
     runs = " or ".join(sorted({str(row["runs"]) for rows in results.values() for row in rows}))
-    yield from [f"Each round measures each way by {runs} cold and as many warm starts, in turn; medians of their medians (lowest to highest): a difference",
-                "within that range is none. Goal: `cold` within 3 % of `compare`; without root within 5 %, or a reason. Without root it can evict only what",
-                "was seen from outside, and no names and inodes.", "",
-                "| disk | command | by | cold, ms | to compare | warm, ms | to compare | stayed cached |", "|---|---|---|---|---|---|---|---|"]
+    yield from table.paragraph(f"""Each round measures each way by {runs} cold and as many warm starts, in turn; medians of their medians
+        (lowest to highest): a difference within that range is none. Goal: `cold` within 3 % of `compare`; without root within 5 %, or a
+        reason. Without root it can evict only what was seen from outside, and no names and inodes.""")
+    yield from table.head("disk", "command", "by", "cold, ms", "to compare", "warm, ms", "to compare", "stayed cached")
     for disk, rows in results.items():
         for row in rows:
             medians = {way: [statistics.median(one[index] for one in all) for index in (0, 1)] for way, all in row["ways"].items()}
-            for way, (cold, warm) in medians.items():
-                base, all = medians["compare"], row["ways"][way]
+            for way, all in row["ways"].items():
+                times = [table.spread([one[index] * 1e3 for one in all]) for index in (0, 1)]
+                to_compare = [f"{100 * (own / base - 1):+.1f} %" for own, base in zip(medians[way], medians["compare"])]
                 state = all[-1][2]
                 kept = f"{state['kept_bytes'] / 2**20:.1f} MiB"
                 kept += f", {state['unknown_bytes'] / 2**20:.1f} MiB unknown" if state["unknown_bytes"] else ""
-                yield (f"| `{disk}` | `{row['command']}` | {way} | {spread(all, 0)} | {100 * (cold / base[0] - 1):+.1f} % "
-                       f"| {spread(all, 1)} | {100 * (warm / base[1] - 1):+.1f} % | {kept} |")
+                yield table.row(f"`{disk}`", f"`{row['command']}`", way, times[0], to_compare[0], times[1], to_compare[1], kept)

@@ -7,12 +7,12 @@ import contextlib
 import json
 import random
 import shutil
-import statistics
 import subprocess
 import time
 
 import programs as copies
 import rig
+import table
 from service import Service, Store
 from shared import MIB, Group, end, interleaved, output, say
 
@@ -119,14 +119,16 @@ class Bench:
 
     def day(self, group, way, helper=None):
         rig.make_cold(self.place, [self.programs.ahead, "--version"])
-        before, times = self.place.reads(), []
+        rig.wait_until_alone()
+        before, times, disturbed = self.place.reads(), [], 0
         for program, is_updated in self.steps:
             if is_updated:
                 update(self.starts[program])
             times.append(self.one(program, group, way))
+            disturbed += bool(rig.others())
             time.sleep(PAUSE_S)
         after = self.place.reads()
-        found = {"s": sum(times), "requests": after[0] - before[0], "bytes": after[1] - before[1],
+        found = {"s": sum(times), "requests": after[0] - before[0], "bytes": after[1] - before[1], "disturbed": disturbed,
                  "starts_ms": " ".join(f"{1e3 * one:.1f}" for one in times)}
         return {**found, "cost": helper.cost()} if isinstance(helper, Service) else found
 
@@ -154,7 +156,8 @@ def measure(programs, model, options):
     with rig.disk_of(programs, model) as place:
         starts = copies.copy_programs(place.directory)[:PROGRAMS]
         bench = Bench(programs, place, starts, draw(len(starts), options.starts))
-        needed = {NOTHING: place.directory, FIRST_DAY: programs.service, PRELOAD: rig.debian_program("preload"), VMTOUCH: rig.debian_program("vmtouch")}
+        needed = {NOTHING: place.directory, FIRST_DAY: programs.service}
+        needed |= {PRELOAD: rig.debian_program("preload"), VMTOUCH: rig.debian_program("vmtouch")}
         wanted = [way for way, path in needed.items() if path and path.exists()]
         say(f"{model}: pages of all programs {bench.all_bytes / MIB:.0f} MiB, group {bench.limit_bytes / MIB:.0f} MiB; ways: {', '.join(wanted)}")
         ways = {}
@@ -180,27 +183,29 @@ def slower(row, way):
 
 
 def lines(results):
-    yield from [f"Each day has the same starts, drawn with repetition; {ONCE} programs are started once, and {UPDATES} times a program is updated. The programs, and what",
-                f"prefetches for them, share one control group, which holds a third of the pages of all programs. {PAUSE_S} s between starts. preload has its own",
-                f"settings, but an interval of {CYCLE_S} s, and has learned on such a day before; vmtouch reads the whole files of a program before its start, and that",
-                "time counts. Goals: the sum 25 % shorter on `hdd`, 15 % on `cloud`; no start more than 3 % slower than without a service beyond its spread",
-                "(its shortest time of all rounds above the longest one without).", ""]
-    for disk, rows in results.items():
-        row = rows[0]
+    yield from table.paragraph(f"""Each day has the same starts, drawn with repetition; {ONCE} programs are started once, and {UPDATES} times
+        a program is updated. The programs, and what prefetches for them, share one control group, which holds a third of the pages of all
+        programs. {PAUSE_S} s between starts. preload has its own settings, but an interval of {CYCLE_S} s, and has learned on such a day
+        before; vmtouch reads the whole files of a program before its start, and that time counts. Goals: the sum 25 % shorter on `hdd`, 15 %
+        on `cloud`; no start more than 3 % slower than without a service beyond its spread (its shortest time of all rounds above the longest
+        one without).""")
+    for disk, (row,) in results.items():
         yield (f"- `{disk}`: {len(row['steps'])} starts of {len(row['programs'])} programs, {row['all_mib']:.0f} MiB of pages in a group of "
                f"{row['limit_mib']:.0f} MiB")
-    yield from ["", "| disk | way | sum of the starts, s | shorter | slower starts | worst | requests | read, MiB | service: processor, s | resident, MiB |",
-                "|---|---|---|---|---|---|---|---|---|---|"]
-    for disk, rows in results.items():
-        row = rows[0]
+        disturbed = sum(one["disturbed"] for all in row["ways"].values() for one in all)
+        if disturbed:
+            yield f"- `{disk}`: {disturbed} of all starts beside another service: these figures are disturbed"
+    yield ""
+    yield from table.head("disk", "way", "sum of the starts, s", "shorter", "slower starts", "worst", "requests", "read, MiB",
+                          "service: processor, s", "resident, MiB")
+    for disk, (row,) in results.items():
         for way in (way for way in WAYS if way in row["ways"]):
             all = row["ways"][way]
-            sums, without = [one["s"] for one in all], statistics.median(one["s"] for one in row["ways"][NOTHING])
-            shorter = 1 - statistics.median(sums) / without
-            missed = " ✗" if way in (FIRST_DAY, SECOND_DAY) and shorter < GOALS.get(disk, 0) else ""
+            shorter = 1 - table.median(all, "s") / table.median(row["ways"][NOTHING], "s")
+            is_missed = way in (FIRST_DAY, SECOND_DAY) and shorter < GOALS.get(disk, 0)
             count, worst = slower(row, way)
-            cost = [f"{statistics.median(one['cost'][key] for one in all):.1f}" if "cost" in all[0] else "–" for key in ("processor_s", "resident_mib")]
-            worse = f"{count} | {worst:.2f}" if way != NOTHING else "– | –"
-            yield (f"| `{disk}` | {way} | {statistics.median(sums):.1f} ({min(sums):.1f} to {max(sums):.1f}) | {100 * shorter:.0f} %{missed} | {worse} | "
-                   f"{statistics.median(one['requests'] for one in all):.0f} | {statistics.median(one['bytes'] for one in all) / MIB:.0f} | "
-                   f"{cost[0]} | {cost[1]} |")
+            costs = [one["cost"] for one in all if "cost" in one]
+            yield table.row(f"`{disk}`", way, table.spread([one["s"] for one in all]), table.marked(f"{100 * shorter:.0f} %", is_missed),
+                            *(["–", "–"] if way == NOTHING else [count, f"{worst:.2f}"]), f"{table.median(all, 'requests'):.0f}",
+                            f"{table.median(all, 'bytes') / MIB:.0f}",
+                            *([f"{table.median(costs, key):.1f}" for key in ("processor_s", "resident_mib")] if costs else ["–", "–"]))

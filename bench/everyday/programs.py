@@ -14,11 +14,14 @@ import rig
 from shared import fail, output, run
 
 PYTHON = {
-    "web": "http.server, ssl, urllib.request", "mail": "email.mime.multipart, smtplib, imaplib", "data": "json, csv, sqlite3, decimal, statistics",
-    "test": "unittest, doctest, pdb", "tasks": "asyncio, concurrent.futures", "xml": "xml.etree.ElementTree, xml.sax, xml.dom.minidom",
+    "web": "http.server, ssl, urllib.request", "mail": "email.mime.multipart, smtplib, imaplib",
+    "data": "json, csv, sqlite3, decimal, statistics", "test": "unittest, doctest, pdb", "tasks": "asyncio, concurrent.futures",
+    "xml": "xml.etree.ElementTree, xml.sax, xml.dom.minidom",
     "pydoc": "pydoc, inspect", "archive": "zipfile, tarfile, lzma, bz2", "net": "ftplib, xmlrpc.client, telnetlib",
-    "workers": "multiprocessing.pool, subprocess, pty", "lint": "lib2to3.refactor, lib2to3.pgen2.driver", "colours": "pygments.lexers, pygments.formatters",
-    "settings": "yaml, configparser, tomllib", "certificates": "cryptography.x509", "pip": "pip._internal.cli.main", "setup": "setuptools, pkg_resources",
+    "workers": "multiprocessing.pool, subprocess, pty", "lint": "lib2to3.refactor, lib2to3.pgen2.driver",
+    "colours": "pygments.lexers, pygments.formatters",
+    "settings": "yaml, configparser, tomllib", "certificates": "cryptography.x509",
+    "pip": "pip._internal.cli.main", "setup": "setuptools, pkg_resources",
 }
 PERL = {"posix": "use POSIX; use Encode; use Storable;", "unicode": "use Unicode::UCD; Unicode::UCD::charinfo(65);",
         "manual": "use Pod::Man; use Pod::Text;", "ftp": "use IO::Socket; use Net::FTP; use Data::Dumper;"}

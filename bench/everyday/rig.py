@@ -1,16 +1,16 @@
 """What the tables of bench/everyday share: programs, disks, files on them, and times of starts."""
 
+import contextlib
 import os
 import pathlib
 import pwd
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
-from shared import MEMORY, Disk, OwnDisk, device_of, drop_caches, output, run
+from shared import MEMORY, Disk, OwnDisk, device_of, fail, output, remove, run, say
 
 HERE = pathlib.Path(__file__).resolve().parent
 DISKS = ["hdd", "cloud", "ssd", "own"]
@@ -23,6 +23,10 @@ PROGRAMS = ["ahead", "ahead-lab", "aheadd"]
 USER = 65534
 USER_NAME = pwd.getpwuid(USER).pw_name
 NO_RIGHTS = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
+# Programs of ours that act on all others. They may end within this time, seconds; and how often a run is repeated.
+ACTING, OTHERS_S, TRIES = ("aheadd", "ahead-steer"), 1800, 10
+# Our running services.
+OWN = set()
 # Small files of the work tree.
 FILES = 1500
 
@@ -43,7 +47,7 @@ class Programs:
         return self
 
     def __exit__(self, *_):
-        shutil.rmtree(self.home, ignore_errors=True)
+        remove(self.home)
 
 
 class Counted:
@@ -81,7 +85,7 @@ class MachineDisk(Counted, OwnDisk):
 
 
 def debian_program(name):
-    """A program of a Debian package of the same name: the installed one, or the package is fetched into the cache, and not installed. None: neither."""
+    """A program of a Debian package of the same name. Where it is not installed, the package is fetched into the cache. None: that failed."""
     installed = shutil.which(name)
     if installed:
         return pathlib.Path(installed)
@@ -96,6 +100,49 @@ def debian_program(name):
 def disk_of(programs, model):
     """A disk of the model, or the machine's own."""
     return MachineDisk("/var/tmp") if model == "own" else EmulatedDisk(programs.ahead, model, DISK_BYTES, "everyday")
+
+
+class Disturbed(Exception):
+    """Another service acted on a start."""
+
+
+def others():
+    """Processes that act on what other programs read, except our own ones."""
+    found = []
+    for comm in pathlib.Path("/proc").glob("[0-9]*/comm"):
+        with contextlib.suppress(OSError):
+            if comm.read_text().strip() in ACTING and int(comm.parent.name) not in OWN:
+                found.append(comm.parent.name)
+    return found
+
+
+def check_alone():
+    if others():
+        raise Disturbed
+
+
+def wait_until_alone():
+    """Until no other service prefetches or steers."""
+    until, is_said = time.monotonic() + OTHERS_S, False
+    while others():
+        if time.monotonic() > until:
+            fail(f"other services still run after {OTHERS_S} s: processes {', '.join(others())}")
+        if not is_said:
+            say("waiting for the end of another aheadd or ahead-steer")
+        is_said = True
+        time.sleep(0.2)
+
+
+def undisturbed(measure):
+    """The result of a run during which no other service was seen; a disturbed one is measured again."""
+    for _ in range(TRIES):
+        wait_until_alone()
+        with contextlib.suppress(Disturbed):
+            result = measure()
+            check_alone()
+            return result
+        say("another aheadd or ahead-steer ran: measured again")
+    fail(f"another service ran during each of {TRIES} runs")
 
 
 def make_cold(place, *warm):
@@ -122,12 +169,6 @@ def started(start, group=None, prefix=()):
         os.setuid(USER)
 
     return seconds([*prefix, *start.command], env=start.environment, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=become_user)
-
-
-def spread_ms(all):
-    """The median of the times of measurements, and their range, ms."""
-    times = [one["s"] * 1e3 for one in all]
-    return f"{statistics.median(times):.1f} ({min(times):.1f} to {max(times):.1f})"
 
 
 def processor_seconds(pid):

@@ -3,13 +3,12 @@
 import json
 import os
 import pathlib
-import shutil
 import subprocess
 import tempfile
 import time
 
 import rig
-from shared import MEMORY, ReadySocket, end, fail, output, run
+from shared import MEMORY, ReadySocket, end, fail, output, remove, run
 
 # It loads BPF programs. Unit: seconds.
 READY_S = 60
@@ -30,10 +29,10 @@ class Store:
         return self
 
     def __exit__(self, *_):
-        shutil.rmtree(self.home, ignore_errors=True)
+        remove(self.home)
 
     def copy_of(self, other):
-        shutil.rmtree(self.path)
+        remove(self.path)
         run("cp", "-a", other.path, self.path)
         return self
 
@@ -79,6 +78,7 @@ class Service:
         with ReadySocket() as ready:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env=ready.environment,
                                             preexec_fn=self.group.enter if self.group else None)
+            rig.OWN.add(self.process.pid)
             is_ready = ready.wait(self.process, READY_S)
         if not is_ready:
             end(self.process)
@@ -98,5 +98,6 @@ class Service:
         if self.store is None:
             return
         end(self.process)
+        rig.OWN.discard(self.process.pid)
         if self.process.returncode != 0:
             fail(f"aheadd ended with status {self.process.returncode}: {self.text()}")

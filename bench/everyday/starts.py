@@ -8,14 +8,16 @@ import statistics
 
 import programs as copies
 import rig
+import table
 from service import Service, Store
 from shared import interleaved, output, run, say
 
 PROGRAMS = ["python3 data.py", "git status", "node pack.js", "cc1", "vim.basic"]
 KINDS = [copies.python_starts, copies.git_starts, copies.node_starts, copies.other_starts]
-RUN, FIRST, THIRD = "`ahead run`", "`aheadd`, recorded by hand", "`aheadd`, third start"
-WAYS = ["nothing", RUN, FIRST, THIRD, "warm"]
-SERVED = [FIRST, THIRD]
+NOTHING, RUN, WARM = "nothing", "`ahead run`", "warm"
+FIRST, THIRD = "`aheadd`, recorded by hand", "`aheadd`, third start"
+WAYS = [NOTHING, RUN, FIRST, THIRD, WARM]
+SERVED = "`aheadd`"
 # Shares of the gain of `ahead run`.
 GOALS = {FIRST: 0.9, THIRD: 0.8}
 EXECS = 2000
@@ -32,7 +34,12 @@ class Bench:
         before = self.place.reads()
         took_s = rig.started(self.start, prefix=prefix)
         after = self.place.reads()
+        rig.check_alone()
         return {"s": took_s, "requests": after[0] - before[0], "bytes": after[1] - before[1]}
+
+    def first_start(self):
+        with Store() as store, Service(self.programs, store.copy_of(self.recorded)):
+            return self.cold_start()
 
     def third_start(self):
         with Store() as store, Service(self.programs, store):
@@ -41,29 +48,26 @@ class Bench:
                 store.wait_for(self.programs, number, number - 1)
             return self.cold_start()
 
+    def warm_start(self):
+        rig.started(self.start)
+        return {"s": rig.started(self.start), "requests": 0, "bytes": 0}
+
     def measure(self, way):
-        if way == RUN:
-            return self.cold_start([self.programs.ahead, "run", "-p", self.profile, "--"])
-        if way == FIRST:
-            with Store() as store, Service(self.programs, store.copy_of(self.recorded)):
-                return self.cold_start()
-        if way == THIRD:
-            return self.third_start()
-        if way == "warm":
-            rig.started(self.start)
-            return {"s": rig.started(self.start), "requests": 0, "bytes": 0}
-        return self.cold_start()
+        by_run = [self.programs.ahead, "run", "-p", self.profile, "--"]
+        ways = {NOTHING: self.cold_start, RUN: lambda: self.cold_start(by_run), FIRST: self.first_start, THIRD: self.third_start,
+                WARM: self.warm_start}
+        return rig.undisturbed(ways[way])
 
 
 def execs(programs, program, recorded, way):
     """Times of starts of a program without a profile, us: mean, and the longest."""
-    with Store() as store, Service(programs, store.copy_of(recorded) if way == "aheadd" else None):
+    with Store() as store, Service(programs, store.copy_of(recorded) if way == SERVED else None):
         times = [float(line) for line in output(program, EXECS).split()]
     return {"mean": statistics.mean(times), "median": statistics.median(times), "most": max(times)}
 
 
 def measure(programs, model, options):
-    rows, wanted = [], [way for way in WAYS if way not in SERVED or programs.service.exists()]
+    rows, wanted = [], [way for way in WAYS if way not in GOALS or programs.service.exists()]
     with rig.disk_of(programs, model) as place:
         starts = [start for start in copies.copy_programs(place.directory, KINDS) if start.name in PROGRAMS]
         for start in starts:
@@ -76,35 +80,37 @@ def measure(programs, model, options):
         run("cc", "-O2", "-static", "-o", program, rig.HERE / "execs.c")
         with Store() as recorded:
             recorded.pin(programs, starts[0])
-            ways = ["nothing", "aheadd"] if programs.service.exists() else ["nothing"]
-            rows.append({"execs": interleaved(ways, options.rounds, lambda way: execs(programs, program, recorded, way))})
+            ways = [NOTHING, SERVED] if programs.service.exists() else [NOTHING]
+            rows.append({"execs": interleaved(ways, options.rounds,
+                                               lambda way: rig.undisturbed(lambda: execs(programs, program, recorded, way)))})
     return rows
 
 
 def gain(row, way):
-    median = {name: statistics.median(one["s"] for one in all) for name, all in row["ways"].items()}
-    return median["nothing"] - median[way]
+    return table.median(row["ways"][NOTHING], "s") - table.median(row["ways"][way], "s")
 
 
 def lines(results):
     goals = ", ".join(f"{way} {goal}" for way, goal in GOALS.items())
-    yield from [f"Cold starts by a user without rights, medians (lowest to highest). Goals, as shares of the gain of `ahead run`: {goals}. The third start",
-                "follows two cold ones, of which the service saw the first, and recorded the second.", "",
-                "| disk | program | way | ms | gain, ms | of the gain of `ahead run` | requests |", "|---|---|---|---|---|---|---|"]
+    yield from table.paragraph(f"""Cold starts by a user without rights, medians (lowest to highest). Goals, as shares of the gain of `ahead
+        run`: {goals}. The third start follows two cold ones, of which the service saw the first, and recorded the second.""")
+    yield from table.head("disk", "program", "way", "ms", "gain, ms", "of the gain of `ahead run`", "requests")
     for disk, rows in results.items():
         for row in (row for row in rows if "ways" in row):
+            of_run = gain(row, RUN)
             for way, all in row["ways"].items():
-                share = gain(row, way) / gain(row, RUN) if gain(row, RUN) > 0 else None
-                missed = " ✗" if way in GOALS and share is not None and share < GOALS[way] else ""
-                of_run = f"{share:.2f}{missed}" if way in GOALS and share is not None else "–"
-                yield (f"| `{disk}` | {row['program']} | {way} | {rig.spread_ms(all)} | {gain(row, way) * 1e3:.1f} | {of_run} | "
-                       f"{statistics.median(one['requests'] for one in all):.0f} |")
-    yield from ["", f"{EXECS} execs of a static program without a profile, one after the other, while the service has a profile of another program. Medians of",
-                f"the rounds. Goal: {GOAL_MEAN_MS} ms on average and {GOAL_MOST_MS} ms at most beyond those without it.", "",
-                "| disk | service | mean, ms | median, ms | longest, ms |", "|---|---|---|---|---|"]
+                is_compared = way in GOALS and of_run > 0
+                share = table.marked(f"{gain(row, way) / of_run:.2f}", gain(row, way) / of_run < GOALS[way]) if is_compared else "–"
+                yield table.row(f"`{disk}`", row["program"], way, table.spread_ms(all), f"{gain(row, way) * 1e3:.1f}", share,
+                                f"{table.median(all, 'requests'):.0f}")
+    yield ""
+    yield from table.paragraph(f"""{EXECS} execs of a static program without a profile, one after the other, while the service has a profile
+        of another program. Medians of the rounds. Goal: {GOAL_MEAN_MS} ms on average and {GOAL_MOST_MS} ms at most beyond those without it.""")
+    yield from table.head("disk", "service", "mean, ms", "median, ms", "longest, ms")
     for disk, rows in results.items():
         for row in (row for row in rows if "execs" in row):
-            value = {way: {key: statistics.median(one[key] for one in all) / 1e3 for key in all[0]} for way, all in row["execs"].items()}
-            for way, of in value.items():
-                missed = {key: " ✗" if of[key] - value["nothing"][key] > goal else "" for key, goal in (("mean", GOAL_MEAN_MS), ("most", GOAL_MOST_MS))}
-                yield f"| `{disk}` | {way} | {of['mean']:.3f}{missed['mean']} | {of['median']:.3f} | {of['most']:.3f}{missed['most']} |"
+            ms = {way: {key: table.median(all, key) / 1e3 for key in all[0]} for way, all in row["execs"].items()}
+            for way, of in ms.items():
+                beyond = {key: of[key] - ms[NOTHING][key] for key in of}
+                yield table.row(f"`{disk}`", way, table.marked(f"{of['mean']:.3f}", beyond["mean"] > GOAL_MEAN_MS), f"{of['median']:.3f}",
+                                table.marked(f"{of['most']:.3f}", beyond["most"] > GOAL_MOST_MS))

@@ -3,13 +3,14 @@
 `ahead replay` fetches files that no program needs now, and a reader of other files of the same disk begins when a part has arrived.
 """
 
+import functools
 import json
 import signal
-import statistics
 import subprocess
 import time
 
 import rig
+import table
 from shared import MIB, fail, interleaved, say, write_random
 
 WAYS = {"alone": None, "beside replay --yield": ["--yield"], "beside replay": []}
@@ -81,7 +82,8 @@ def measure(programs, model, options):
             if scheduler != used:
                 place.set_scheduler(scheduler)
             for name, reader in readers.items():
-                ways = interleaved(list(WAYS), options.rounds, lambda way: measure_way(programs, place, files, reader, way))
+                once = functools.partial(measure_way, programs, place, files, reader)
+                ways = interleaved(list(WAYS), options.rounds, lambda way: rig.undisturbed(lambda: once(way)))
                 say(model, scheduler, name, {way: [round(one["s"], 4) for one in all] for way, all in ways.items()})
                 if any(one["lasted"] is False for one in ways["beside replay --yield"]):
                     fail(f"{name} on {model}: the prefetch ended before the reader")
@@ -89,23 +91,20 @@ def measure(programs, model, options):
     return rows
 
 
-def median(all, key):
-    return statistics.median(one[key] for one in all)
-
-
 def lines(results):
-    yield from [f"`ahead replay` of {PREFETCHED} files of 1 MiB; the reader begins when {100 * BEGUN_SHARE:.0f} % have arrived, at most {BEGUN_S} s later. Medians (lowest to",
-                f"highest). Goal: at most {GOAL} × the time alone with `--yield`. Further reads are those of the disk during the reader beyond those of the reader",
-                "alone: they are the prefetch's. On the machine's own disk only its own scheduler is measured.", "",
-                "| disk | scheduler | reader | way | ms | to alone | further reads, MiB | further requests | processor of the prefetch, ms |",
-                "|---|---|---|---|---|---|---|---|---|"]
+    yield from table.paragraph(f"""`ahead replay` of {PREFETCHED} files of 1 MiB; the reader begins when {100 * BEGUN_SHARE:.0f} % have
+        arrived, at most {BEGUN_S} s later. Medians (lowest to highest). Goal: at most {GOAL} × the time alone with `--yield`. Further reads
+        are those of the disk during the reader beyond those of the reader alone: they are the prefetch's. On the machine's own disk only its
+        own scheduler is measured.""")
+    yield from table.head("disk", "scheduler", "reader", "way", "ms", "to alone", "further reads, MiB", "further requests",
+                          "processor of the prefetch, ms")
     for disk, rows in results.items():
         for row in rows:
             alone = row["ways"]["alone"]
             for way, all in row["ways"].items():
-                ratio = median(all, "s") / median(alone, "s")
-                missed = " ✗" if "--yield" in way and ratio > GOAL else ""
-                further = [median(all, key) - median(alone, key) for key in ("bytes", "requests")]
-                ended = "" if all[0]["lasted"] is not False else ", ended before the reader"
-                yield (f"| `{disk}` | {row['scheduler']} | {row['reader']} | {way}{ended} | {rig.spread_ms(all)} | {ratio:.2f}{missed} | "
-                       f"{further[0] / MIB:.1f} | {further[1]:.0f} | {median(all, 'processor_s') * 1e3:.0f} |")
+                ratio = table.median(all, "s") / table.median(alone, "s")
+                further = [table.median(all, key) - table.median(alone, key) for key in ("bytes", "requests")]
+                ended = ", ended before the reader" if any(one["lasted"] is False for one in all) else ""
+                yield table.row(f"`{disk}`", row["scheduler"], row["reader"], way + ended, table.spread_ms(all),
+                                table.marked(f"{ratio:.2f}", "--yield" in way and ratio > GOAL), f"{further[0] / MIB:.1f}", f"{further[1]:.0f}",
+                                f"{table.median(all, 'processor_s') * 1e3:.0f}")
