@@ -21,8 +21,8 @@ use std::process::ExitCode;
 ///
 /// The first run finds the files that the command uses. Then cold and warm runs are interleaved, until the interval that holds the median
 /// with 95 % reaches no further than 3 % to either side, at most 30 of each and three minutes. Root evicts everything before a cold run, and
-/// records the first run exactly. Other users evict the data of the files that were seen from outside: those that the processes of the
-/// command had mapped or open. Files that were read in between may have stayed cached: then the cold times are too short.
+/// records the first run exactly. Other users evict the data of the files that the first run has used; names and inodes stay cached, and
+/// what other processes have mapped. Then the cold times are too short.
 ///
 /// Every run gets the same standard input, as with `ahead compare`. If the command fails, `cold` stops with status 1.
 #[derive(Debug, Args)]

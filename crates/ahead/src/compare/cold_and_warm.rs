@@ -5,8 +5,8 @@
 //!                                                      ╰── until the intervals of both medians are small, or a limit is reached
 //! ```
 //!
-//! Root records the first run, exactly; other users find files from outside, which is a lower bound. Eviction, times and device reads are those
-//! of a comparison with a profile.
+//! The first run is recorded: by root exactly, by other users with all files. Where that is refused, files are looked for from outside, which is a
+//! lower bound. Eviction, times and device reads are those of a comparison with a profile.
 
 use super::input::Input;
 use super::report::ColdState;
@@ -15,7 +15,7 @@ use super::{Comparison, Measured, Runner, Sample};
 use crate::cold::{self, CachedFile};
 use crate::machine::wait_for_machine_as_root;
 use crate::notify::Notify;
-use crate::record::{Recorder, used_files};
+use crate::record::{Recorder, Source, used_files};
 use crate::until::Until;
 use crate::{Error, Result, Stopped};
 use ahead_model::spread::median_interval;
@@ -238,18 +238,21 @@ impl ColdAndWarm {
         notify: Notify<'_>,
     ) -> Result<(Profile, &'static str)> {
         let command = self.run_of()?.discard_output(true);
-        if let Some(lock) = lock {
-            let recorder = Recorder { cold: true, until: self.until.clone(), ..Recorder::default() };
-            match recorder.record_locked(&command, lock, signals, &|notice| tracing::info!("{notice}")) {
-                Ok(recording) => {
-                    recording.stopped.map_or(Ok(()), |signal| Err(Stopped(signal)))?;
-                    self.check_first(recording.failed_status.unwrap_or(0))?;
-                    return Ok((recording.profile, "a recorded run"));
-                }
-                Err(Error::Stopped(stopped)) => return Err(stopped.into()),
-                Err(error @ Error::Exec(_)) => return Err(error),
-                Err(error) => notify(&format!("not recorded, so files are looked for from outside: {error}")),
+        let quiet: Notify<'_> = &|notice| tracing::info!("{notice}");
+        let recorder = Recorder { until: self.until.clone(), ..Recorder::default() };
+        let recorded = match lock {
+            Some(lock) => recorder.cold(true).record_locked(&command, lock, signals, quiet),
+            None => recorder.source(Some(Source::Calls)).record(&command, Some(signals), quiet),
+        };
+        match recorded {
+            Ok(recording) => {
+                recording.stopped.map_or(Ok(()), |signal| Err(Stopped(signal)))?;
+                self.check_first(recording.failed_status.unwrap_or(0))?;
+                return Ok((recording.profile, "a recorded run"));
             }
+            Err(Error::Stopped(stopped)) => return Err(stopped.into()),
+            Err(error @ Error::Exec(_)) => return Err(error),
+            Err(error) => notify(&format!("not recorded, so files are looked for from outside: {error}")),
         }
         let (profile, status) = used_files(&command, &self.until, signals)?;
         self.check_first(status)?;
