@@ -34,6 +34,7 @@ mod fetch;
 mod follower;
 mod gate;
 mod large_folios;
+mod node;
 mod process;
 mod progress;
 mod ranges;

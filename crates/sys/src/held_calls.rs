@@ -33,7 +33,7 @@ pub struct Held {
 
 /// A call that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Call {
+pub struct HeldCall {
     id: u64,
     /// The thread, as this process numbers it.
     pub tid: u32,
@@ -226,13 +226,13 @@ impl CallListener {
     }
 
     /// The call that waits, if the descriptor is readable. `None`: its thread was ended meanwhile.
-    pub fn receive(&self) -> Option<Call> {
+    pub fn receive(&self) -> Option<HeldCall> {
         if !self.waiting.receive(self.listener.as_raw_fd()) {
             return None;
         }
         // SAFETY: filled by the kernel.
         let Notification { id, pid, number, arguments, .. } = unsafe { *self.waiting.0 };
-        Some(Call { id, tid: pid, number: number.into(), arguments })
+        Some(HeldCall { id, tid: pid, number: number.into(), arguments })
     }
 
     /// Lets the call that was received last go on.

@@ -4,6 +4,8 @@ use super::rig::{entry, find, ranges};
 use ahead_profile::{Precision, Profile};
 use ahead_tests::rig::mounted::bindfs;
 use ahead_tests::rig::prelude::*;
+use ahead_tests::rig::profile::{of_files, save, used};
+use ahead_tests::rig::silent_files::{FILE_BYTES, Releasing, SilentFiles};
 use std::ops::Range;
 use std::os::unix::fs::chown;
 
@@ -161,4 +163,24 @@ fn files_of_a_program_that_is_ended_when_it_is_ready_are_recorded() {
     let profile = home.load();
     assert_eq!(ranges(entry(&profile, &home.data)), [0..3 * PAGE]);
     assert!(find(&profile, &fs::canonicalize("/bin/sh").unwrap()).is_some());
+}
+
+/// The first rank waits for the file server; the second one starts without a prefetch. No lock is left behind.
+#[test]
+fn one_rank_of_a_machine_prefetches_from_a_shared_file_system() {
+    let Some(()) = needs_root() else { return };
+    let (home, silent) = (in_memory(), SilentFiles::new());
+    let _releasing = Releasing(&silent);
+    let mut file = used(&silent.root.join("begun"), &[0..FILE_BYTES]);
+    file.fs_type = "fuse".into();
+    let profile = home.path().join("p.ahead");
+    save(&of_files(vec![file]), &profile);
+    let replay = || ahead(["replay", "--json"]).arg(&profile).env("XDG_RUNTIME_DIR", home.path());
+    let left_to_others = |account: Value| account["skipped"]["by_others"]["bytes"].as_u64();
+    let mut first = replay().start();
+    wait_until("the first rank prefetches", || silent.held() > 0);
+    assert_eq!(left_to_others(replay().json()), Some(FILE_BYTES));
+    silent.release();
+    first.status();
+    assert_eq!(left_to_others(replay().json()), None);
 }

@@ -54,6 +54,8 @@ pub enum Reason {
     Passed,
     /// The pages of the window were evicted before their use, again and again: memory does not hold what the program uses.
     Evicted,
+    /// Another process of the user prefetches this profile of a shared file system on this machine.
+    ByOthers,
 }
 
 impl From<Stop> for Reason {
@@ -83,6 +85,7 @@ impl Reason {
             Reason::NoWaits => "costs more than its waits",
             Reason::Passed => "passed",
             Reason::Evicted => "evicted before use",
+            Reason::ByOthers => "another process prefetches them",
         }
     }
 
@@ -102,6 +105,7 @@ impl Reason {
             Reason::NoWaits => "no_waits",
             Reason::Passed => "passed",
             Reason::Evicted => "evicted",
+            Reason::ByOthers => "by_others",
         }
     }
 }
@@ -376,6 +380,7 @@ mod tests {
             Reason::NoWaits,
             Reason::Passed,
             Reason::Evicted,
+            Reason::ByOthers,
         ];
         for reason in all {
             assert_eq!(serde_json::to_value(reason).unwrap(), reason.key());

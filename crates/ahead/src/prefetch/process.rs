@@ -9,6 +9,7 @@
 //! which may wait, and the caller ends in time. This process has none of the caller's descriptors. It also loads the profile,
 //! because the profile's file system may not answer either.
 
+use super::node::{self, RankTurn};
 use super::ranges::{Resolved, resolve};
 use super::reserve_descriptors;
 use super::shared::as_us;
@@ -226,6 +227,13 @@ fn prefetch(request: &Request, results: &mut ResultPipe, cancelled: CancelToken,
         let _ = results.write_all(&[LOADED, STARTED]);
         return hand_over(request, results, &account);
     }
+    let turn = node::take_turn(&loaded);
+    if matches!(turn, RankTurn::Others) {
+        let mut account = Account::default();
+        account.skip(Reason::ByOthers, loaded.data_bytes());
+        let _ = results.write_all(&[LOADED, STARTED]);
+        return hand_over(request, results, &account);
+    }
     // A failed write means that the caller has ended, which cancels the work.
     let _ = results.write_all(&[LOADED]);
     let used_bytes = loaded.data_bytes();
@@ -235,6 +243,7 @@ fn prefetch(request: &Request, results: &mut ResultPipe, cancelled: CancelToken,
     let stopping = Stopping::when(cancelled, request.options.program.clone());
     stopping.applies_to(running.stopper());
     let account = finish(request, running, &stopping, results, Resolved::default(), notify)?;
+    drop(turn);
     if account.stale_bytes > used_bytes / 2 {
         request.leave_note(Verdict::Stale { stale_bytes: account.stale_bytes, used_bytes });
     }

@@ -6,7 +6,7 @@ use crate::now_ns;
 use crate::syscalls::Shape;
 use ahead_model::RangeSet;
 use ahead_profile::learn::{Access, AccessKind, ExecSeen, LookupSeen, MemoryLimit, memory_limit_bytes};
-use ahead_sys::held_calls::{Call, read_text};
+use ahead_sys::held_calls::{HeldCall, read_text};
 use ahead_sys::maps::{self, Area};
 use ahead_sys::pagemap::Pagemap;
 use ahead_sys::{evict, machine, mounts, openat};
@@ -108,7 +108,7 @@ impl Collector {
     }
 
     /// Takes one call, which waits meanwhile.
-    pub(super) fn take(&mut self, call: &Call) {
+    pub(super) fn take(&mut self, call: &HeldCall) {
         let Some(kind) = self.kinds.get(&call.number).copied() else { return };
         let Some(process) = self.process(call.tid) else { return };
         let is_exec = matches!(kind, Kind::Executes(_));
@@ -170,7 +170,7 @@ impl Collector {
     }
 
     /// The directory from which a call looks its path up, and the path. `None`: it cannot be read.
-    fn named(&mut self, process: u32, call: &Call, shape: Shape) -> Option<(u32, Vec<u8>)> {
+    fn named(&mut self, process: u32, call: &HeldCall, shape: Shape) -> Option<(u32, Vec<u8>)> {
         let [first, second, ..] = call.arguments;
         let (descriptor, address) = match shape {
             Shape::At => (Some(first as i32).filter(|number| *number != libc::AT_FDCWD), second),
@@ -192,7 +192,7 @@ impl Collector {
         Some((self.directory(base?), path))
     }
 
-    fn look_up(&mut self, process: u32, call: &Call, shape: Shape) {
+    fn look_up(&mut self, process: u32, call: &HeldCall, shape: Shape) {
         let Some((base, path)) = self.named(process, call, shape) else { return };
         self.add_lookup(process, call.tid, base, path, shape == Shape::Lists);
     }
@@ -216,7 +216,7 @@ impl Collector {
         });
     }
 
-    fn execute(&mut self, process: u32, call: &Call, shape: Shape) {
+    fn execute(&mut self, process: u32, call: &HeldCall, shape: Shape) {
         if self.processes.get(&process).is_some_and(|of| of.has_executed) {
             self.look_at(process, None);
         }
@@ -244,7 +244,7 @@ impl Collector {
         self.add(process, id, pages, AccessKind::Read, now_ns());
     }
 
-    fn map(&mut self, process: u32, call: &Call) {
+    fn map(&mut self, process: u32, call: &HeldCall) {
         let [_, length, _, _, descriptor, offset] = call.arguments;
         let Some((id, open)) = self.open_file(call.tid, descriptor as i32) else { return };
         if open.size_bytes <= AROUND_BYTES {

@@ -1,7 +1,7 @@
 //! The calls that are held, and what their arguments say.
 
 use crate::syscalls::{self, Shape};
-use ahead_sys::held_calls::{Call, Held, read_memory};
+use ahead_sys::held_calls::{Held, HeldCall, read_memory};
 use std::ops::Range;
 
 /// What a call does.
@@ -69,7 +69,7 @@ const VECTOR_BYTES: usize = 16;
 
 impl Reading {
     /// `None`: the memory of the process cannot be read.
-    pub(super) fn of(self, call: &Call) -> Option<CallRead> {
+    pub(super) fn of(self, call: &HeldCall) -> Option<CallRead> {
         let arguments = &call.arguments;
         let offset_bytes = match self.offset {
             Offset::Position => None,
