@@ -184,3 +184,21 @@ fn one_rank_of_a_machine_prefetches_from_a_shared_file_system() {
     first.status();
     assert_eq!(left_to_others(replay().json()), None);
 }
+
+/// The calls of its program would fail (`ENOSYS`) without a listener.
+#[test]
+fn program_of_a_killed_recorder_goes_on() {
+    let Some(home) = Home::new() else { return };
+    let [go, done] = ["go", "done"].map(|name| home.directory.path().join(name));
+    let (data, go_on) = (home.data.display(), go.display());
+    let script = format!(
+        "echo running; while ! test -e {go_on}; do :; done; dd if={data} of=/dev/null && echo read >{}",
+        done.display()
+    );
+    let mut recorder = home.recorder(&[], program("sh").args(["-c", &script])).as_stranger().start();
+    recorder.prints("running");
+    recorder.signal("KILL");
+    recorder.status();
+    fs::write(&go, "").unwrap();
+    wait_until("the program has read its file", || fs::read(&done).is_ok_and(|text| text == b"read\n"));
+}
