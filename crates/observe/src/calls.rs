@@ -28,11 +28,12 @@ use std::os::fd::OwnedFd;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Interval of the first look at the page tables of all processes. A look at one takes some 100 µs.
-const FIRST_INTERVAL: Duration = Duration::from_millis(20);
-/// Interval to which the first one doubles.
-const LAST_INTERVAL: Duration = Duration::from_millis(320);
-/// A look may take this share of the time between two.
+/// Shortest and longest interval between two looks at the page tables of all processes. The order of first uses is known as finely.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(2);
+const LONGEST_INTERVAL: Duration = Duration::from_millis(320);
+/// The interval grows with the run: this part of its time. What is used first counts most.
+const RUN_SHARE: u32 = 32;
+/// A look at one process takes some 100 µs. The interval is this many times as long as the last look: 2 % of the time.
 const LOOK_SHARE: u32 = 50;
 
 /// The filter of a program that is observed.
@@ -90,7 +91,8 @@ impl CallsSeen {
 
 /// Lets calls go on until the other end of `stopped` is closed or no process is left.
 fn serve(listener: &CallListener, stopped: &OwnedFd, mut collector: Collector) -> Collector {
-    let (mut interval, mut next_look) = (FIRST_INTERVAL, Instant::now() + FIRST_INTERVAL);
+    let started = Instant::now();
+    let mut next_look = started + SHORTEST_INTERVAL;
     loop {
         let mut fds = [PollFd::new(listener, PollFlags::IN), PollFd::new(stopped, PollFlags::IN)];
         if polling::until(&mut fds, Some(next_look)).is_err() {
@@ -108,7 +110,7 @@ fn serve(listener: &CallListener, stopped: &OwnedFd, mut collector: Collector) -
         let began = Instant::now();
         if began >= next_look {
             collector.look_at_all();
-            interval = (interval * 2).min(LAST_INTERVAL);
+            let interval = (started.elapsed() / RUN_SHARE).clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL);
             next_look = began + interval.max(began.elapsed() * LOOK_SHARE);
         }
     }
