@@ -8,7 +8,7 @@ export PREFIX DESTDIR LIBDIR
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-install: ## Build and install ahead, ahead-lab, ahead-steer, the library for C, man pages, completions; PREFIX=/usr/local, DESTDIR= for packages
+install: ## Build and install ahead, ahead-lab, ahead-steer, aheadd, the library for C, man pages, completions; PREFIX=/usr/local, DESTDIR= for packages
 	@scripts/install
 	@scripts/install-lib
 
@@ -84,7 +84,7 @@ dist: ## Write the table of metrics, the header of the library for C and its man
 	@scripts/c-header
 
 guide: ## Run the commands that the guide shows, and put their output into its pages (root)
-	@cargo build --release --quiet --locked -p ahead-cli -p ahead-lab-cli -p ahead-steer-cli
+	@cargo build --release --quiet --locked -p ahead-cli -p ahead-lab-cli -p ahead-steer-cli -p ahead-service
 	@scripts/guide-outputs
 
 fuzz: ## Fuzz what reads untrusted input, one minute each (nightly)

@@ -3,12 +3,12 @@
 //! order of `functions.order` and `functions.ld`, which `bench/coldstart/order` writes. Names that are not in the program are ignored, so that
 //! an old list costs reads and nothing else.
 
+mod archives;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// Archives, and the names of the libraries that they replace: two of libbpf, and the unwinder, which the standard library names gcc_s.
-const ARCHIVES: [(&str, &str); 3] = [("libelf.a", "libelf.a"), ("libz.a", "libz.a"), ("libgcc_eh.a", "libgcc_s.a")];
 /// The functions of `ahead run`, by their names in the object file, which end in hashes.
 const ORDER: &str = "functions.order";
 /// The same functions without hashes, where that is unique: a linker script, which also fits a build with other hashes.
@@ -16,17 +16,11 @@ const PATTERNS: &str = "functions.ld";
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed=archives.rs");
     println!("cargo:rerun-if-changed={ORDER}");
     println!("cargo:rerun-if-changed={PATTERNS}");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
-    println!("cargo:rustc-link-search=native={}", out.display());
-    for (name, library) in ARCHIVES {
-        let link = out.join(library);
-        let _ = fs::remove_file(&link);
-        if let Some(archive) = archive(name).filter(|archive| name != "libelf.a" || is_complete(&out, archive)) {
-            std::os::unix::fs::symlink(archive, link).expect("the directory of this build is writable");
-        }
-    }
+    archives::link_statically(&out);
     if env::var("PROFILE").is_ok_and(|profile| profile == "release") {
         arrange(&out);
     }
@@ -46,26 +40,6 @@ fn arrange(out: &Path) {
     for argument in arguments.iter().filter(|argument| links(out, argument)) {
         println!("cargo:rustc-link-arg-bins={argument}");
     }
-}
-
-/// Where the C compiler finds this archive.
-fn archive(library: &str) -> Option<PathBuf> {
-    let printed = Command::new("cc").arg(format!("-print-file-name={library}")).output().ok()?.stdout;
-    let path = PathBuf::from(String::from_utf8(printed).ok()?.trim());
-    path.is_absolute().then(|| fs::canonicalize(path).ok()).flatten()
-}
-
-/// Whether a program with this archive and zlib links. The libelf.a of Debian 13 does not: it calls functions of a library of elfutils that no
-/// package has, and those of zstd. Then libelf is a shared library.
-fn is_complete(out: &Path, archive: &Path) -> bool {
-    let source = out.join("complete.c");
-    if fs::write(&source, "int main(void) { return 0; }\n").is_err() {
-        return false;
-    }
-    let mut trial = Command::new("cc");
-    trial.arg(&source).arg("-o").arg(out.join("complete")).arg("-Wl,--whole-archive").arg(archive);
-    trial.args(["-Wl,--no-whole-archive", "-lz"]);
-    trial.output().is_ok_and(|done| done.status.success())
 }
 
 /// Whether the linker accepts an argument (only lld knows an order of symbols), and the result runs: packed addresses need glibc 2.36.

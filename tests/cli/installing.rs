@@ -3,7 +3,7 @@
 use ahead_tests::rig::prelude::*;
 use std::os::unix::fs::symlink;
 
-const BUILT: [&str; 5] = ["ahead", "ahead-lab", "ahead-steer", "libahead_capi.so", "libahead_capi.a"];
+const BUILT: [&str; 6] = ["ahead", "ahead-lab", "ahead-steer", "aheadd", "libahead_capi.so", "libahead_capi.a"];
 
 struct Tree {
     _home: tempfile::TempDir,
@@ -45,7 +45,7 @@ fn text(done: &Done) -> String {
 
 /// Regression: the unit was installed below any PREFIX, also where systemd does not look for units.
 #[test]
-fn unit_of_steer_names_the_installed_program_and_is_left_out_where_systemd_does_not_look() {
+fn units_name_the_installed_programs_and_are_left_out_where_systemd_does_not_look() {
     let tree = Tree::new();
     let unit = |prefix: &str| tree.installed(&format!("{prefix}/lib/systemd/system/ahead-steer.service"));
     for prefix in ["/usr/local", "/usr", "/usr/local/"] {
@@ -55,9 +55,12 @@ fn unit_of_steer_names_the_installed_program_and_is_left_out_where_systemd_does_
         let unit = fs::read_to_string(unit(&prefix[1..])).unwrap();
         assert!(unit.contains(&format!("\nExecStart={prefix}/bin/ahead steer")) && !unit.contains("@AHEAD@"), "{unit}");
         assert!(tree.installed(&format!("{}/bin/ahead-steer", &prefix[1..])).is_file());
+        let service = tree.installed(&format!("{}/lib/systemd/system/aheadd.service", &prefix[1..]));
+        assert!(fs::read_to_string(service).unwrap().contains(&format!("\nExecStart={prefix}/bin/aheadd\n")));
+        assert!(tree.installed(&format!("{}/share/man/man8/aheadd.8", &prefix[1..])).is_file());
     }
     let done = tree.install("install", "/opt/ahead");
-    assert!(done.status.success() && text(&done).contains("left out: the unit of ahead steer"), "{done:?}");
+    assert!(done.status.success() && text(&done).contains("left out: the units of the launch service"), "{done:?}");
     assert!(!unit("opt/ahead").exists() && tree.installed("opt/ahead/bin/ahead-steer").is_file());
     let removed = tree.script("install", "/usr/local").arg("--remove").done();
     assert!(removed.status.success() && !unit("usr/local").exists(), "{removed:?}");

@@ -43,12 +43,12 @@ fn hostile_rules_are_refused_with_their_position() {
     }
 }
 
-/// The page is made from the definitions: `ahead_steer::metrics_reference()`. It prints the expected page where it differs.
+/// The page is made from the definitions. It prints the expected page where it differs.
 #[test]
 fn reference_of_metrics_is_that_of_the_code() {
     let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/metrics.md")).unwrap();
     let table = &page[page.find("| metric |").expect("a table")..];
-    assert_eq!(table, ahead_steer::metrics_reference());
+    assert_eq!(table, ahead_steer::metrics_reference() + &ahead_service::metrics_reference());
 }
 
 /// The unit is not enabled by installing it, and has no more capabilities than the guide names.

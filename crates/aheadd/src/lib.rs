@@ -16,12 +16,16 @@
 
 mod cli;
 mod conditions;
+mod counters;
 pub mod hold;
 mod prefetching;
 mod recording;
 mod service;
+mod settings;
 mod starts;
 mod users;
 
 pub use cli::ServiceCli;
+pub use counters::metrics_reference;
 pub use service::{ServiceOptions, run};
+pub use settings::SettingsError;

@@ -1,14 +1,16 @@
 //! The loop.
 
 use crate::conditions::Conditions;
+use crate::counters::ServiceCounters;
 use crate::prefetching::{PrefetchOutcome, PrefetchTask, PrefetchWorkers, WorkKind};
 use crate::recording::RecordingQueue;
+use crate::settings::ServiceSettings;
 use crate::starts::{FollowedStarts, OwnStart, SeenStart, StartEnd, StartWork};
 use crate::users::Users;
 use ahead_apps::{AppStore, AppVersion, StartKey, StartSituation, Treatment, UseDays, WaitLimits};
 use ahead_observe::{Launch, LaunchEvent, LaunchOptions, Launches, ProcessFiles, StartId, now_ns};
 use ahead_process::undo::home::open_lock;
-use ahead_process::{Signals, Worker};
+use ahead_process::{Publisher, Signals, Worker};
 use ahead_sys::{mounts, polling};
 use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags};
@@ -22,6 +24,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const FLUSH_EVERY: Duration = Duration::from_secs(10);
 /// Ends of starts do not wake the loop, so it looks for them this often while starts are followed.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The file with metrics is replaced this often.
+const PUBLISH_EVERY: Duration = Duration::from_secs(1);
 /// The machine's own mount namespace is that of its first process. In a container that may not be looked at: then it is ours.
 const FIRST_PROCESS: u32 = 1;
 /// The lock of the running service, in the directory of the store.
@@ -42,9 +46,10 @@ pub struct ServiceOptions {
 /// Not permitted or not supported here; the settings are wrong; another service runs.
 pub fn run(options: &ServiceOptions) -> Result<()> {
     let signals = Signals::take()?;
+    let settings = ServiceSettings::load(&options.config)?;
     let store = AppStore::make(&options.store)?;
     let _lock = lock(&options.store)?;
-    let mut service = Service::new(options, store)?;
+    let mut service = Service::new(options, settings, store)?;
     let _ = sd_notify::notify(&[NotifyState::Ready]);
     tracing::debug!("{} is served", options.store.display());
     while service.turn(&signals)? {}
@@ -73,8 +78,12 @@ struct Service {
     prefetches: PrefetchWorkers,
     recordings: RecordingQueue,
     conditions: Conditions,
+    settings: ServiceSettings,
     limits: WaitLimits,
-    budget_bytes: Option<u64>,
+    counters: ServiceCounters,
+    /// Where the counters are published, and when next, if it is a file.
+    publisher: Option<Publisher>,
+    next_publish: Instant,
     namespace: u32,
     days: UseDays,
     /// Removes what is old, once a day of use.
@@ -83,9 +92,10 @@ struct Service {
 }
 
 impl Service {
-    fn new(options: &ServiceOptions, store: AppStore) -> Result<Service> {
+    fn new(options: &ServiceOptions, settings: ServiceSettings, store: AppStore) -> Result<Service> {
+        let publisher = settings.metrics.as_ref().map(Publisher::new).transpose()?;
         let launches = Launches::start(&LaunchOptions::default())?;
-        let mut conditions = Conditions::new(Vec::new());
+        let mut conditions = Conditions::new(settings.pause_while_running.clone());
         conditions.see_running();
         Ok(Service {
             home: options.store.clone(),
@@ -96,8 +106,11 @@ impl Service {
             prefetches: PrefetchWorkers::new(&options.store),
             recordings: RecordingQueue::new(&options.store),
             conditions,
-            limits: WaitLimits::default(),
-            budget_bytes: None,
+            limits: settings.wait_limits(),
+            settings,
+            counters: ServiceCounters::default(),
+            publisher,
+            next_publish: Instant::now(),
             namespace: mounts::namespace(Some(FIRST_PROCESS)).or_else(|_| mounts::namespace(None))?,
             tidying: None,
             next_flush: Instant::now() + FLUSH_EVERY,
@@ -108,7 +121,8 @@ impl Service {
     fn turn(&mut self, signals: &Signals) -> Result<bool> {
         let streams = self.prefetches.streams().chain(self.recordings.streams()).chain(self.conditions.streams());
         let tidying = self.tidying.iter().flat_map(Worker::streams);
-        let all = [signals.as_fd(), self.launches.as_fd()].into_iter().chain(streams).chain(tidying);
+        let listener = self.publisher.iter().filter_map(|publisher| publisher.listener(Instant::now()));
+        let all = [signals.as_fd(), self.launches.as_fd()].into_iter().chain(streams).chain(tidying).chain(listener);
         let mut all: Vec<PollFd<'_>> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         polling::until(&mut all, self.next_look())?;
         drop(all);
@@ -121,6 +135,8 @@ impl Service {
         self.end_windows()?;
         let is_off = self.conditions.are_off(self.users.store(), now);
         self.recordings.update(is_off, now);
+        self.counters.is_paused = is_off;
+        self.publish(now);
         if now >= self.next_flush && self.users.is_changed() {
             self.users.flush_all();
             self.next_flush = now + FLUSH_EVERY;
@@ -134,7 +150,26 @@ impl Service {
         let flush = self.users.is_changed().then_some(self.next_flush.max(now));
         let ends = (!self.starts.is_empty()).then(|| now + LOOK_EVERY);
         let over = self.starts.next_over_ns().map(|over| now + Duration::from_nanos(over.saturating_sub(now_ns())));
-        [flush, ends, over, self.recordings.next_update(), self.prefetches.next_look(now)].into_iter().flatten().min()
+        let file = self.publisher.as_ref().filter(|publisher| publisher.is_file()).map(|_| self.next_publish);
+        let resume = self.publisher.as_ref().and_then(|publisher| publisher.paused_until(now));
+        let next = [flush, ends, over, file, resume, self.recordings.next_update(), self.prefetches.next_look(now)];
+        next.into_iter().flatten().min()
+    }
+
+    /// Gives the metrics to those who ask, or replaces their file.
+    fn publish(&mut self, now: Instant) {
+        let Some(publisher) = &self.publisher else { return };
+        publisher.serve(|| self.metrics());
+        if publisher.is_file() && now >= self.next_publish {
+            let written = publisher.write_file(&self.metrics());
+            self.next_publish = now + PUBLISH_EVERY;
+            tracing::trace!("{written:?}");
+        }
+    }
+
+    fn metrics(&self) -> String {
+        let losses = self.launches.losses().unwrap_or_default();
+        ServiceCounters { lost_events: losses.events, lost_starts: losses.starts, ..self.counters }.metrics_text()
     }
 
     fn take_events(&mut self) -> Result<()> {
@@ -159,9 +194,11 @@ impl Service {
         let now = Instant::now();
         let is_ours = !launch.is_elevated && launch.mount_namespace == self.namespace;
         if !is_ours || self.starts.is_full() || self.conditions.are_off(self.users.store(), now) {
+            self.counters.starts_not_followed += 1;
             self.launches.end(id)?;
             return Ok(());
         }
+        self.counters.starts += 1;
         let is_recorded = |start| self.recordings.has_claimed(start);
         if let Some(cover) = launch.nested_in.and_then(|outer| self.starts.cover(outer, is_recorded)) {
             self.starts.begin_covered(id, cover);
@@ -219,7 +256,7 @@ impl Service {
                     key: key.clone(),
                     identity,
                     since: now,
-                    budget_bytes: self.budget_bytes,
+                    budget_bytes: self.settings.budget_bytes(),
                 };
                 let is_begun = identity.is_some_and(|identity| self.prefetches.begin(task(identity)));
                 if is_begun { StartWork::Runs } else { StartWork::None }
@@ -229,6 +266,8 @@ impl Service {
         // A start that should have had a worker and has none is a plain one.
         let has_none = kind.is_some() && work == StartWork::None;
         let treatment = if has_none { Treatment::Plain } else { decision.treatment };
+        self.counters.prefetched_starts += u64::from(treatment == Treatment::Prefetched);
+        self.counters.starts_left_alone += u64::from(treatment == Treatment::LeftAlone);
         self.starts.begin(OwnStart::new(seen, Some(key), treatment, work));
     }
 
@@ -242,6 +281,7 @@ impl Service {
             if let Some(apps) = self.users.of(learned.uid, now) {
                 let key = apps.learned(&learned.start, learned.agreed);
                 tracing::debug!("{key}: recorded");
+                self.counters.recordings += 1;
             }
             self.users.change(learned.uid);
             // The worker of the next recording reads it.
@@ -287,6 +327,9 @@ impl Service {
         }
         let (now, unix_s) = (Instant::now(), unix_s());
         let measured = own.measured(unix_s);
+        self.counters.requested_bytes += measured.issued_bytes;
+        self.counters.wasted_bytes += measured.wasted_bytes;
+        self.counters.waited_us += measured.waited_us;
         let waited = self.limits.is_wait(measured.waited_us, measured.elapsed_us);
         let user = (own.seen.uid, own.seen.gid);
         let day = self.use_day(unix_s);

@@ -69,6 +69,13 @@ struct Named {
 
 /// The launch service.
 const UNIT: &str = "aheadd.service";
+const NOT_RUNNING: &str = "it does not run; see: systemctl status aheadd";
+
+/// Whether the unit is active. `true` if systemd does not say.
+fn is_active() -> bool {
+    let status = std::process::Command::new("systemctl").args(["is-active", "--quiet", UNIT]).status();
+    status.map_or(true, |status| status.success())
+}
 
 impl Apps {
     /// Runs it.
@@ -105,6 +112,8 @@ impl Apps {
         let users = if self.all { store.map(AppStore::users).unwrap_or_default() } else { vec![user] };
         let (listed, off) = store.map(|store| store.listed(&users)).transpose()?.unwrap_or_default();
         let off = ahead_boot::Circumstances::now().off().map(ahead_boot::Off::reason).or(off);
+        let is_of_machine = self.store == Path::new(HOME) && ahead_boot::systemd_runs();
+        let off = off.or_else(|| (is_of_machine && !is_active()).then_some(NOT_RUNNING));
         match page {
             Some(page) => page.commit(listing::page(&listed, self.all).as_bytes())?,
             None => {

@@ -7,6 +7,7 @@
 //!     Worker          a copy of this process for work that may wait for a dead device
 //!     family          all descendants of a process: found, and ended
 //!     messages        between a process and its workers
+//!     Publisher       metrics in a file or on a socket
 //! ```
 //!
 //! Programs and signals come in; statuses, results and errors go out. `ahead-sys` makes the system calls.
@@ -18,10 +19,12 @@ mod child;
 mod environment;
 pub mod family;
 pub mod messages;
+mod publisher;
 mod signals;
 pub mod undo;
 mod worker;
 
 pub use child::{Child, Command, Ended, Event, ExecError, end, wait_end};
+pub use publisher::{MetricsPlace, Publisher};
 pub use signals::{Arrived, Signals, end_by_signals};
 pub use worker::{CancelToken, ResultPipe, Worker};

@@ -16,6 +16,7 @@
 pub mod html;
 pub mod json;
 pub mod log;
+pub mod metrics;
 pub mod number;
 pub mod profile;
 pub mod progress;

@@ -4,9 +4,9 @@ mod lines;
 
 use ahead_cli::messages;
 use ahead_model::quantity::{parse_size_with_unit, parse_time};
-use ahead_process::Signals;
+use ahead_process::{MetricsPlace, Signals};
 use ahead_report::text::one_line;
-use ahead_steer::{Engine, Helpers, LogEntry, LoggedAct, MetricsPlace, Rules, RulesError, Settings};
+use ahead_steer::{Engine, Helpers, LogEntry, LoggedAct, Rules, RulesError, Settings, metrics_place};
 use clap::Args;
 use lines::Lines;
 use sd_notify::NotifyState;
@@ -37,7 +37,7 @@ pub struct Steer {
     #[arg(long)]
     json: bool,
     /// Publish metrics for Prometheus in this file, which is replaced each second, or on a Unix socket (unix: alone is /run/ahead/steer.sock)
-    #[arg(long, value_name = "FILE|unix:SOCKET")]
+    #[arg(long, value_name = "FILE|unix:SOCKET", value_parser = metrics_place)]
     metrics: Option<MetricsPlace>,
     /// Count accesses to cached pages, too, in one of N blocks of 64 pages; a BPF program then runs at each access
     #[arg(long, value_name = "N")]

@@ -13,7 +13,6 @@ use crate::error::{Error, Result};
 use crate::helpers::Helpers;
 use crate::kernel::Kernel;
 use crate::log::{LogEntry, LoggedAct, Outcome};
-use crate::metrics::Publisher;
 use crate::pace::Pace;
 use crate::permissions;
 use crate::published::Published;
@@ -22,9 +21,9 @@ use crate::settings::Settings;
 use crate::steerer::Steerer;
 use crate::world::World;
 use ahead_observe::{CounterOptions, Counters, DecisionEvents, DecisionSource, Detail, Sources, StateQuery};
-use ahead_process::Signals;
 use ahead_process::undo::guardian;
 use ahead_process::undo::machine_lock::MachineLock;
+use ahead_process::{Publisher, Signals};
 use ahead_sys::{descriptors, polling, priority, usage};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
@@ -244,7 +243,7 @@ impl<'a> Engine<'a> {
 
     fn publish(&self) -> Result<()> {
         match &self.publisher {
-            Some(publisher) if publisher.is_file() => publisher.write_file(&self.counts().metrics_text()),
+            Some(publisher) if publisher.is_file() => Ok(publisher.write_file(&self.counts().metrics_text())?),
             _ => Ok(()),
         }
     }

@@ -1,8 +1,6 @@
 //! Why steering cannot start or go on.
 
 use crate::rules::RulesError;
-use std::io;
-use std::path::PathBuf;
 
 /// Result with this crate's [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
@@ -19,14 +17,6 @@ pub enum Error {
     /// Another process steers.
     #[error("another ahead steer runs already; see: fuser -v /run/ahead/steer.lock")]
     Busy,
-    /// The place of the metrics cannot be used.
-    #[error("metrics in {}: {source}", place.display())]
-    Metrics {
-        /// File or socket.
-        place: PathBuf,
-        /// The error of the system.
-        source: io::Error,
-    },
 }
 
 impl Error {

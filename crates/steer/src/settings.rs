@@ -1,9 +1,9 @@
 //! What the command sets.
 
 use crate::rules::Rules;
+use ahead_process::MetricsPlace;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 /// How to steer.
@@ -25,44 +25,13 @@ pub struct Settings {
     pub sample_hits: Option<NonZeroU32>,
 }
 
-/// Where metrics are published, in the text format of Prometheus.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MetricsPlace {
-    /// A file, replaced each second.
-    File(PathBuf),
-    /// A Unix socket: each connection gets the text, and is closed.
-    Socket(PathBuf),
-}
+/// The socket for metrics if none is named.
+const DEFAULT_SOCKET: &str = "/run/ahead/steer.sock";
 
-impl MetricsPlace {
-    /// The socket if none is named.
-    pub const DEFAULT_SOCKET: &str = "/run/ahead/steer.sock";
-}
-
-impl FromStr for MetricsPlace {
-    type Err = String;
-
-    /// `FILE`, `unix:SOCKET`, or `unix:` for the default socket.
-    fn from_str(text: &str) -> Result<MetricsPlace, String> {
-        match text.strip_prefix("unix:") {
-            Some("") => Ok(MetricsPlace::Socket(MetricsPlace::DEFAULT_SOCKET.into())),
-            Some(path) => Ok(MetricsPlace::Socket(path.into())),
-            None if text.is_empty() => Err("expected a file, unix:SOCKET or unix:".into()),
-            None => Ok(MetricsPlace::File(text.into())),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn place_of_metrics_is_a_file_or_a_socket() {
-        let parse = |text: &str| text.parse::<MetricsPlace>();
-        assert_eq!(parse("/x/m.prom"), Ok(MetricsPlace::File("/x/m.prom".into())));
-        assert_eq!(parse("unix:/x/s"), Ok(MetricsPlace::Socket("/x/s".into())));
-        assert_eq!(parse("unix:"), Ok(MetricsPlace::Socket("/run/ahead/steer.sock".into())));
-        assert!(parse("").is_err());
-    }
+/// The place of metrics: `FILE`, `unix:SOCKET`, or `unix:` for the default socket.
+///
+/// # Errors
+/// It is empty.
+pub fn metrics_place(text: &str) -> Result<MetricsPlace, String> {
+    MetricsPlace::parse(text, DEFAULT_SOCKET)
 }

@@ -26,15 +26,21 @@ impl Generate {
         }
         clap_mangen::generate_to(without_help(complete_command(laboratory)), &man)
             .with_context(|| format!("write to {}", man.display()))?;
+        let service = ahead_service::ServiceCli::command();
         let pages = [
             (man.join("ahead.1"), first_page(laboratory)?),
             (man.join("ahead-lab.1"), page(laboratory.clone())?),
-            (self.directory.join("metrics.md"), ahead_steer_cli::metrics_reference()),
+            (man.join("aheadd.8"), render(Man::new(service.clone()).section("8"))?),
+            (
+                self.directory.join("metrics.md"),
+                ahead_steer_cli::metrics_reference() + &ahead_service::metrics_reference(),
+            ),
         ];
         for (path, text) in pages {
             std::fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
         }
-        for (mut command, name) in [(complete_command(laboratory), "ahead"), (laboratory.clone(), "ahead-lab")] {
+        let whole = complete_command(laboratory);
+        for (mut command, name) in [(whole, "ahead"), (laboratory.clone(), "ahead-lab"), (service, "aheadd")] {
             command.build();
             for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
                 clap_complete::generate_to(shell, &mut command, name, &completions)
@@ -77,8 +83,12 @@ fn first_page(laboratory: &clap::Command) -> anyhow::Result<String> {
 }
 
 fn page(command: clap::Command) -> anyhow::Result<String> {
+    render(Man::new(without_help(command)))
+}
+
+fn render(page: Man) -> anyhow::Result<String> {
     let mut text = Vec::new();
-    Man::new(without_help(command)).render(&mut text)?;
+    page.render(&mut text)?;
     Ok(String::from_utf8(text)?)
 }
 

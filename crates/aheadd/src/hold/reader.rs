@@ -9,12 +9,12 @@ use ahead_sys::fanotify::ExecEvent;
 use ahead_sys::{openat, user};
 use std::os::unix::ffi::OsStrExt;
 
-/// What is started. `None`: it has no key, is another program than the marked one (of which that is the loader), or sees other files than we do.
+/// What is started. `None`: it has no key, is another program than the marked one (of which that is the loader), or does not see the files of the machine.
 pub(super) fn read(event: &ExecEvent) -> Option<FoundStart> {
     let call = ExecCall::of(event.pid).ok()??;
     let ids = call.ids().ok()?;
     let ([uid, effective_uid], [gid, effective_gid]) = (ids.users, ids.groups);
-    if !call.sees_our_files().ok()? || uid != effective_uid || gid != effective_gid {
+    if !call.sees_the_machine().ok()? || uid != effective_uid || gid != effective_gid {
         return None;
     }
     let (path, arguments, directory) = (call.path().ok()?, call.arguments().ok()?, call.directory().ok()?);

@@ -4,223 +4,176 @@ use crate::counts::Counts;
 use crate::refusal::Refusal;
 use crate::times::Times;
 use ahead_model::PAGE_BYTES;
-use prometheus_client::metrics::MetricType as Kind;
-use std::fmt::Write;
+use ahead_report::metrics::{MetricDescription, MetricValue as Value, TimesValue, reference};
+use std::time::Duration;
 
-/// A metric.
-#[derive(Clone, Copy, Debug)]
-pub struct MetricDescription {
-    /// Its name.
-    pub name: &'static str,
-    /// Its type.
-    pub(super) kind: Kind,
-    /// Unit of its values.
-    pub unit: &'static str,
-    /// Its labels.
-    pub labels: &'static [&'static str],
-    /// What it counts.
-    pub help: &'static str,
-    value: ValueOf,
-}
+type Metric = MetricDescription<Counts>;
 
-/// A value of a metric.
-pub(super) enum Value<'a> {
-    Count(u64),
-    Seconds(f64),
-    Gauge(f64),
-    Labelled(Vec<(Vec<(&'static str, &'static str)>, u64)>),
-    Times(&'a Times),
-    /// Not observed: the metric is left out.
-    Unknown,
-}
+/// Upper limits of the buckets of times, microseconds: from a short act to one that disturbs.
+const BUCKETS_US: [u64; 12] = [5, 10, 20, 50, 100, 200, 500, 1000, 2000, 10_000, 100_000, 1_000_000];
 
-impl MetricDescription {
-    /// Its type: `counter`, `gauge` or `histogram`.
-    pub fn kind(&self) -> &str {
-        self.kind.as_str()
+fn histogram(times: &Times) -> Value {
+    let mut below = 0;
+    let mut buckets: Vec<(f64, u64)> = Vec::with_capacity(BUCKETS_US.len() + 1);
+    for limit in BUCKETS_US.map(Duration::from_micros) {
+        let up_to = times.count_up_to(limit);
+        buckets.push((limit.as_secs_f64(), up_to - below));
+        below = up_to;
     }
-
-    pub(super) fn value<'a>(&self, counts: &'a Counts) -> Value<'a> {
-        (self.value)(counts)
-    }
+    buckets.push((f64::INFINITY, times.count() - below));
+    Value::Times(TimesValue { buckets, count: times.count(), sum_seconds: times.sum().as_secs_f64() })
 }
 
-/// Computes the value of a metric.
-type ValueOf = for<'a> fn(&'a Counts) -> Value<'a>;
-
-/// A metric without labels.
-const fn metric(
-    kind: Kind,
-    name: &'static str,
-    unit: &'static str,
-    help: &'static str,
-    value: ValueOf,
-) -> MetricDescription {
-    MetricDescription { name, kind, unit, labels: &[], help, value }
-}
-
-const fn counter(name: &'static str, unit: &'static str, help: &'static str, value: ValueOf) -> MetricDescription {
-    metric(Kind::Counter, name, unit, help, value)
-}
-
-const fn gauge(name: &'static str, unit: &'static str, help: &'static str, value: ValueOf) -> MetricDescription {
-    metric(Kind::Gauge, name, unit, help, value)
-}
-
-/// A histogram of times.
-const fn times(name: &'static str, help: &'static str, value: ValueOf) -> MetricDescription {
-    metric(Kind::Histogram, name, "seconds", help, value)
-}
-
-fn bytes(pages: u64) -> Value<'static> {
+fn bytes(pages: u64) -> Value {
     Value::Count(pages.saturating_mul(PAGE_BYTES))
 }
 
-fn known(value: Option<Value<'static>>) -> Value<'static> {
+fn known(value: Option<Value>) -> Value {
     value.unwrap_or(Value::Unknown)
 }
 
 /// All metrics, in the order of the page.
-pub const METRICS: &[MetricDescription] = &[
-    counter("ahead_steer_decisions_total", "decisions", "Read-ahead decisions of the kernel that were received", |s| {
-        Value::Count(s.events)
-    }),
-    counter("ahead_steer_lost_events_total", "events", "Decisions and counts that the observer had no room for", |s| {
-        Value::Count(s.lost_events)
-    }),
-    counter("ahead_steer_files_total", "open files", "Open files of which a decision was seen", |s| {
+pub const METRICS: &[Metric] = &[
+    Metric::counter(
+        "ahead_steer_decisions_total",
+        "decisions",
+        "Read-ahead decisions of the kernel that were received",
+        |s| Value::Count(s.events),
+    ),
+    Metric::counter(
+        "ahead_steer_lost_events_total",
+        "events",
+        "Decisions and counts that the observer had no room for",
+        |s| Value::Count(s.lost_events),
+    ),
+    Metric::counter("ahead_steer_files_total", "open files", "Open files of which a decision was seen", |s| {
         Value::Count(s.files)
     }),
-    MetricDescription {
-        name: "ahead_steer_acts_total",
-        kind: Kind::Counter,
-        unit: "acts",
-        labels: &["act", "outcome"],
-        help: "Acts by kind and outcome, as in the log",
-        value: |s| {
-            let labels = |act: &'static str, outcome: &'static str| vec![("act", act), ("outcome", outcome)];
-            let all = s.acts.iter();
-            Value::Labelled(all.map(|((act, outcome), count)| (labels(act.name(), outcome.name()), *count)).collect())
-        },
-    },
-    MetricDescription {
-        name: "ahead_steer_refusals_total",
-        kind: Kind::Counter,
-        unit: "refusals",
-        labels: &["reason"],
-        help: "Open files and processes that are left alone, and acts that were not done, by reason",
-        value: |s| {
+    Metric::counter("ahead_steer_acts_total", "acts", "Acts by kind and outcome, as in the log", |s| {
+        let labels = |act: &'static str, outcome: &'static str| vec![("act", act), ("outcome", outcome)];
+        let all = s.acts.iter();
+        Value::Labelled(all.map(|((act, outcome), count)| (labels(act.name(), outcome.name()), *count)).collect())
+    })
+    .labelled(&["act", "outcome"]),
+    Metric::counter(
+        "ahead_steer_refusals_total",
+        "refusals",
+        "Open files and processes that are left alone, and acts that were not done, by reason",
+        |s| {
             let all = s.refusals.iter();
             Value::Labelled(all.map(|(why, count)| (vec![("reason", *why)], *count)).collect())
         },
-    },
-    counter(
+    )
+    .labelled(&["reason"]),
+    Metric::counter(
         "ahead_steer_undone_total",
         "acts",
         "Windows and fetches that were undone because they did not help",
         |s| Value::Count(s.undone),
     ),
-    counter("ahead_steer_fetched_bytes_total", "bytes", "Bytes that were requested ahead of readers", |s| {
+    Metric::counter("ahead_steer_fetched_bytes_total", "bytes", "Bytes that were requested ahead of readers", |s| {
         bytes(s.fetched_pages)
     }),
-    counter(
+    Metric::counter(
         "ahead_steer_late_fetches_total",
         "requests",
         "Requests that were dropped because they had waited too long",
         |s| Value::Count(s.expired_fetches),
     ),
-    gauge("ahead_steer_tracked_files", "open files", "Open files that are tracked now", |s| {
+    Metric::gauge("ahead_steer_tracked_files", "open files", "Open files that are tracked now", |s| {
         Value::Gauge(s.tracked as f64)
     }),
-    gauge("ahead_steer_steered_windows", "open files", "Open files with a changed window now", |s| {
+    Metric::gauge("ahead_steer_steered_windows", "open files", "Open files with a changed window now", |s| {
         Value::Gauge(s.windows as f64)
     }),
-    gauge("ahead_steer_fetched_files", "open files", "Open files whose pages are fetched ahead now", |s| {
+    Metric::gauge("ahead_steer_fetched_files", "open files", "Open files whose pages are fetched ahead now", |s| {
         Value::Gauge(s.fetching as f64)
     }),
-    gauge("ahead_steer_own_descriptors", "descriptors", "Own descriptors of fetched files that are open now", |s| {
-        Value::Gauge(s.own_descriptors as f64)
-    }),
-    gauge("ahead_steer_memory_pressure", "0 or 1", "Whether tasks wait for memory", |s| {
+    Metric::gauge(
+        "ahead_steer_own_descriptors",
+        "descriptors",
+        "Own descriptors of fetched files that are open now",
+        |s| Value::Gauge(s.own_descriptors as f64),
+    ),
+    Metric::gauge("ahead_steer_memory_pressure", "0 or 1", "Whether tasks wait for memory", |s| {
         Value::Gauge(f64::from(u8::from(s.has_pressure)))
     }),
-    times(
+    Metric::times(
         "ahead_steer_decision_to_effect_seconds",
         "Time from a decision whose reader waits to the window that follows from it",
-        |s| Value::Times(&s.latency),
+        |s| histogram(&s.latency),
     ),
-    times(
+    Metric::times(
         "ahead_steer_decision_to_fetch_seconds",
         "Time from a decision to the end of the requests that follow from it",
-        |s| Value::Times(&s.fetch_latency),
+        |s| histogram(&s.fetch_latency),
     ),
-    times("ahead_steer_descriptor_held_seconds", "Time for which a descriptor taken from a process was held", |s| {
-        Value::Times(&s.held)
-    }),
-    times(
+    Metric::times(
+        "ahead_steer_descriptor_held_seconds",
+        "Time for which a descriptor taken from a process was held",
+        |s| histogram(&s.held),
+    ),
+    Metric::times(
         "ahead_steer_disk_setting_exposed_seconds",
         "Time for which the window of a disk had another value; an open file that is opened in it inherits that value",
-        |s| Value::Times(&s.exposed),
+        |s| histogram(&s.exposed),
     ),
-    counter("ahead_steer_reads_total", "accesses", "Reads and faults; only with --sample-hits", |s| {
+    Metric::counter("ahead_steer_reads_total", "accesses", "Reads and faults; only with --sample-hits", |s| {
         known(s.machine.reads.map(Value::Count))
     }),
-    counter(
+    Metric::counter(
         "ahead_steer_hits_total",
         "accesses",
         "Accesses that found their pages cached; only with --sample-hits",
         |s| known(s.machine.counts.hits.map(Value::Count)),
     ),
-    counter("ahead_steer_locked_total", "waits", "Waits for pages that were already being read", |s| {
+    Metric::counter("ahead_steer_locked_total", "waits", "Waits for pages that were already being read", |s| {
         Value::Count(s.machine.counts.locked)
     }),
-    counter("ahead_steer_misses_total", "accesses", "Accesses whose page was absent, faults included", |s| {
+    Metric::counter("ahead_steer_misses_total", "accesses", "Accesses whose page was absent, faults included", |s| {
         Value::Count(s.machine.counts.misses)
     }),
-    counter("ahead_steer_faults_total", "accesses", "Accesses to a mapping whose page was absent", |s| {
+    Metric::counter("ahead_steer_faults_total", "accesses", "Accesses to a mapping whose page was absent", |s| {
         Value::Count(s.machine.counts.faults)
     }),
-    counter("ahead_steer_markers_total", "accesses", "Accesses to a marked page, which start the next window", |s| {
-        Value::Count(s.machine.counts.markers)
-    }),
-    counter("ahead_steer_waits_total", "waits", "Waits for pages, those after misses included", |s| {
+    Metric::counter(
+        "ahead_steer_markers_total",
+        "accesses",
+        "Accesses to a marked page, which start the next window",
+        |s| Value::Count(s.machine.counts.markers),
+    ),
+    Metric::counter("ahead_steer_waits_total", "waits", "Waits for pages, those after misses included", |s| {
         Value::Count(s.machine.counts.waits)
     }),
-    counter("ahead_steer_wait_seconds_total", "seconds", "Time lost in these waits", |s| {
+    Metric::counter("ahead_steer_wait_seconds_total", "seconds", "Time lost in these waits", |s| {
         Value::Seconds(s.machine.counts.wait_ns as f64 / 1e9)
     }),
-    counter("ahead_steer_issued_bytes_total", "bytes", "Bytes that read-ahead and misses have read", |s| {
+    Metric::counter("ahead_steer_issued_bytes_total", "bytes", "Bytes that read-ahead and misses have read", |s| {
         bytes(s.machine.counts.issued_pages)
     }),
-    counter(
+    Metric::counter(
         "ahead_steer_used_bytes_total",
         "bytes",
         "Issued bytes that an access touched; only with --sample-hits",
         |s| known(s.machine.counts.used_pages.map(bytes)),
     ),
-    counter("ahead_steer_wasted_bytes_total", "bytes", "Issued bytes that were evicted unused", |s| {
+    Metric::counter("ahead_steer_wasted_bytes_total", "bytes", "Issued bytes that were evicted unused", |s| {
         bytes(s.machine.counts.wasted_pages)
     }),
-    gauge(
+    Metric::gauge(
         "ahead_steer_unread_bytes",
         "bytes",
         "Issued bytes that are cached and were not used; only with --sample-hits",
         |s| known(s.machine.unread_pages.map(|pages| Value::Gauge(pages as f64 * PAGE_BYTES as f64))),
     ),
-    counter("ahead_steer_thrashed_pages_total", "pages", "Misses of pages that had been issued before", |s| {
+    Metric::counter("ahead_steer_thrashed_pages_total", "pages", "Misses of pages that had been issued before", |s| {
         Value::Count(s.machine.counts.thrashed_pages)
     }),
 ];
 
 /// The table of docs/reference/metrics.md, and the reasons of refusals.
 pub fn metrics_reference() -> String {
-    let mut text = String::from("| metric | type | unit | labels | meaning |\n|---|---|---|---|---|\n");
-    for metric in METRICS {
-        let labels: Vec<String> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
-        let (name, kind, unit, help) = (metric.name, metric.kind(), metric.unit, metric.help);
-        // Writing into a String cannot fail.
-        let _ = writeln!(text, "| `{name}` | {kind} | {unit} | {} | {help} |", labels.join(", "));
-    }
+    let mut text = reference(METRICS);
     text.push_str("\nReasons of `ahead_steer_refusals_total`:\n\n");
     let labels = Refusal::COUNTED.map(|refusal| format!("- {}\n", refusal.label().unwrap_or_default()));
     text.push_str(&labels.concat());

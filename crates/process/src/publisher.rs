@@ -1,8 +1,7 @@
-//! Where metrics are published: a file that is replaced, or a socket.
+//! Where the metrics of a program are published: a file that is replaced, or a socket.
 
-use crate::settings::MetricsPlace;
-use crate::{Error, Result};
-use ahead_process::undo::home;
+use crate::undo::home;
+use ahead_sys::{Error, Result};
 use rustix::fs::Mode;
 use std::cell::Cell;
 use std::fs::{self, File, Permissions};
@@ -22,9 +21,33 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Only the owner may connect.
 const SOCKET_MASK: u32 = 0o177;
 
-/// The place of the metrics.
+/// Where metrics are published, in the text format of Prometheus.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MetricsPlace {
+    /// A file, replaced each second.
+    File(PathBuf),
+    /// A Unix socket: each connection gets the text, and is closed.
+    Socket(PathBuf),
+}
+
+impl MetricsPlace {
+    /// `FILE`, `unix:SOCKET`, or `unix:` for the default socket.
+    ///
+    /// # Errors
+    /// It is empty.
+    pub fn parse(text: &str, default_socket: &str) -> std::result::Result<MetricsPlace, String> {
+        match text.strip_prefix("unix:") {
+            Some("") => Ok(MetricsPlace::Socket(default_socket.into())),
+            Some(path) => Ok(MetricsPlace::Socket(path.into())),
+            None if text.is_empty() => Err("expected a file, unix:SOCKET or unix:".into()),
+            None => Ok(MetricsPlace::File(text.into())),
+        }
+    }
+}
+
+/// The place of the metrics, while a program runs.
 #[derive(Debug)]
-pub(crate) enum Publisher {
+pub enum Publisher {
     /// Replaced by a rename: a reader sees the whole text of some moment.
     File { path: PathBuf, temporary: PathBuf },
     /// Each connection gets the text.
@@ -37,8 +60,9 @@ pub(crate) enum Publisher {
 }
 
 impl Publisher {
-    /// Errors: the directory cannot be written; another program listens on the socket.
-    pub(crate) fn new(place: &MetricsPlace) -> Result<Publisher> {
+    /// # Errors
+    /// The directory cannot be written; another program listens on the socket.
+    pub fn new(place: &MetricsPlace) -> Result<Publisher> {
         match place {
             MetricsPlace::File(path) => {
                 let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -60,12 +84,12 @@ impl Publisher {
     }
 
     /// Whether it is a file, to be replaced from time to time.
-    pub(crate) fn is_file(&self) -> bool {
+    pub fn is_file(&self) -> bool {
         matches!(self, Publisher::File { .. })
     }
 
     /// The listening socket, to be polled.
-    pub(crate) fn listener(&self, now: Instant) -> Option<BorrowedFd<'_>> {
+    pub fn listener(&self, now: Instant) -> Option<BorrowedFd<'_>> {
         match self {
             Publisher::Socket { listener, .. } if self.paused_until(now).is_none() => Some(listener.as_fd()),
             _ => None,
@@ -73,7 +97,7 @@ impl Publisher {
     }
 
     /// When the listening socket is polled again. `None`: it is polled, or there is none.
-    pub(crate) fn paused_until(&self, now: Instant) -> Option<Instant> {
+    pub fn paused_until(&self, now: Instant) -> Option<Instant> {
         match self {
             Publisher::File { .. } => None,
             Publisher::Socket { paused_until, .. } => paused_until.get().filter(|until| now < *until),
@@ -81,7 +105,10 @@ impl Publisher {
     }
 
     /// Replaces the file. A socket needs nothing.
-    pub(crate) fn write_file(&self, text: &str) -> Result<()> {
+    ///
+    /// # Errors
+    /// The disk is full, or the directory cannot be written.
+    pub fn write_file(&self, text: &str) -> Result<()> {
         let Publisher::File { path, temporary } = self else { return Ok(()) };
         let create = || File::options().write(true).create_new(true).mode(0o644).open(temporary);
         let file = match create() {
@@ -103,7 +130,7 @@ impl Publisher {
     }
 
     /// Serves the connections that wait. A client that reads slowly gets what fits into its socket, which is more than the text.
-    pub(crate) fn serve(&self, text: impl FnOnce() -> String) {
+    pub fn serve(&self, text: impl FnOnce() -> String) {
         if let Publisher::Socket { listener, .. } = self {
             self.serve_accepted(|| listener.accept().map(|(client, _)| client), text);
         }
@@ -147,7 +174,7 @@ impl Drop for Publisher {
 }
 
 fn failed(place: &Path, source: io::Error) -> Error {
-    Error::Metrics { place: place.into(), source }
+    Error::io(format!("metrics in {}", place.display()), source)
 }
 
 /// Listens on a path. A socket that no process listens on any more is replaced; anything else stays.
@@ -181,6 +208,15 @@ mod tests {
     use super::*;
     use std::io::Read;
     use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn place_of_metrics_is_a_file_or_a_socket() {
+        let parse = |text: &str| MetricsPlace::parse(text, "/run/ahead/steer.sock");
+        assert_eq!(parse("/x/m.prom"), Ok(MetricsPlace::File("/x/m.prom".into())));
+        assert_eq!(parse("unix:/x/s"), Ok(MetricsPlace::Socket("/x/s".into())));
+        assert_eq!(parse("unix:"), Ok(MetricsPlace::Socket("/run/ahead/steer.sock".into())));
+        assert!(parse("").is_err());
+    }
 
     #[test]
     fn file_is_replaced_as_a_whole() {
