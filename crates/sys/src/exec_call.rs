@@ -94,8 +94,10 @@ impl ExecCall {
     }
 
     /// Whether it sees the files of the machine: the mounts and the root directory of PID 1. A service may have its own mounts of the same files.
+    /// Where PID 1 may not be looked at (a container), those of this process count.
     pub fn sees_the_machine(&self) -> Result<bool> {
-        let first = |name: &str| fs::read_link(Path::new("/proc/1").join(name)).map_err(|e| Error::io(name, e));
+        let of = |process: &str, name: &str| fs::read_link(Path::new("/proc").join(process).join(name));
+        let first = |name: &str| of("1", name).or_else(|_| of("self", name)).map_err(|e| Error::io(name, e));
         Ok(self.link("ns/mnt")? == first("ns/mnt")? && self.link("root")? == first("root")?)
     }
 
