@@ -142,6 +142,7 @@ class Bench:
                 for of in (FIRST_DAY, SECOND_DAY):
                     with Service(self.programs, store, group) as service:
                         days[of] = self.day(group, of, service)
+                    days[of]["treatments"] = store.treatments(self.programs)
                 return days
             if way == PRELOAD:
                 home = stack.enter_context(Store()).home
@@ -195,6 +196,8 @@ def lines(results):
         disturbed = sum(one["disturbed"] for all in row["ways"].values() for one in all)
         if disturbed:
             yield f"- `{disk}`: {disturbed} of all starts beside another service: these figures are disturbed"
+        for way, all in ((way, row["ways"][way][-1]) for way in (FIRST_DAY, SECOND_DAY) if way in row["ways"]):
+            yield f"- `{disk}`, {way}: last eight starts of each program {', '.join(f'{of} {number}' for of, number in all['treatments'].items())}"
     yield ""
     yield from table.head("disk", "way", "sum of the starts, s", "shorter", "slower starts", "worst", "requests", "read, MiB",
                           "service: processor, s", "resident, MiB")

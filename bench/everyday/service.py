@@ -1,5 +1,6 @@
 """`aheadd` while programs are started, and the stores that it begins with."""
 
+import collections
 import json
 import os
 import pathlib
@@ -53,6 +54,10 @@ class Store:
     def known(self, programs):
         """What `ahead apps` says of all users' programs."""
         return json.loads(output(programs.ahead, "apps", "--store", self.path, "--all", "--json"))["apps"]
+
+    def treatments(self, programs):
+        """What was done at the last eight starts of each program: numbers by treatment."""
+        return dict(collections.Counter(start["treatment"] for app in self.known(programs) for start in app["recent"]))
 
     def wait_for(self, programs, starts, recordings):
         """Until it knows at least this number of starts of one program, and has this number of recordings of it."""
