@@ -17,12 +17,15 @@
 mod cli;
 mod conditions;
 mod counters;
+mod head_start;
 pub mod hold;
+mod idle;
 mod prefetching;
 mod recording;
 mod service;
 mod settings;
 mod starts;
+mod survey;
 mod users;
 
 pub use cli::ServiceCli;

@@ -1,14 +1,15 @@
 //! Workers for single starts: one prefetches, or one looks what is absent. Each has the identity of the user of its start.
 //!
 //! ```text
-//!     fork ─▶ reads the profile, as root ─▶ becomes the user ─┬─▶ Replay ─▶ Account ─┬─▶ PrefetchOutcome
-//!                                                             ╰─▶ looks ·············╯
+//!     fork ─▶ reads the profile, as root ─▶ becomes the user ─┬─▶ Replay ─▶ the exec goes on ─▶ Account ─┬─▶ PrefetchOutcome
+//!                                                             ╰─▶ looks ································╯
 //! ```
 //!
 //! A worker that waits for a file system that does not answer is left to it. Its user gets no other one until it has ended.
 
+use crate::hold::HeldExec;
 use ahead::device_store::Descriptions;
-use ahead::prefetch::{Options, Priority, Stopper};
+use ahead::prefetch::{Options, Order, Priority, Stopper};
 use ahead::{Account, Profile, Replay};
 use ahead_apps::{AppKey, AppStore};
 use ahead_fetch::YieldToReaders;
@@ -16,7 +17,7 @@ use ahead_observe::StartId;
 use ahead_process::{CancelToken, ResultPipe, Worker};
 use ahead_sys::exec::Identity;
 use ahead_sys::root::Root;
-use ahead_sys::{cache, openat, user};
+use ahead_sys::{cache, openat, priority, user};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -40,6 +41,9 @@ const MOST_RESIDENT: usize = 256;
 /// Ranges that are looked at to see what is absent: a tenth more or less of it changes nothing.
 const SAMPLES: usize = 64;
 
+/// A worker sends it when the exec that waits may go on.
+const STARTED: &[u8] = b"s";
+
 /// What became of a prefetch, or what a look has shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PrefetchOutcome {
@@ -50,15 +54,26 @@ pub struct PrefetchOutcome {
     /// Bridged bytes, and those that the recordings did not use at each start: an estimate.
     pub wasted_bytes: u64,
     pub stale_percent: u8,
+    /// A device of the profile seeks.
+    #[serde(default)]
+    pub seeks: bool,
+}
+
+/// What a worker is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkFor {
+    Start(StartId),
+    /// An exec of this process that waits. It becomes a start.
+    Held(u32),
+    /// What is started next on this machine.
+    Idle,
 }
 
 /// What a worker does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkKind {
-    /// It prefetches for a start.
+    /// It prefetches.
     Prefetch,
-    /// It prefetches while others do not read.
-    PrefetchIdle,
     /// It looks what is absent.
     Look,
 }
@@ -67,8 +82,7 @@ pub enum WorkKind {
 #[derive(Clone, Debug)]
 pub struct PrefetchTask {
     pub kind: WorkKind,
-    /// `None`: of no start.
-    pub start: Option<StartId>,
+    pub work_for: WorkFor,
     pub key: AppKey,
     pub identity: Identity,
     pub since: Instant,
@@ -89,6 +103,8 @@ pub struct PrefetchWorkers {
 struct RunningWorker {
     task: PrefetchTask,
     worker: Worker,
+    /// Waits for the head start.
+    held: Option<HeldExec>,
     is_reported: bool,
 }
 
@@ -111,7 +127,7 @@ impl PrefetchWorkers {
     }
 
     /// Starts a worker. Returns whether there is one: `false` if there are too many.
-    pub fn begin(&mut self, task: PrefetchTask) -> bool {
+    pub fn begin(&mut self, task: PrefetchTask, held: Option<HeldExec>) -> bool {
         let stuck = self.workers.iter().filter(|worker| worker.is_stuck(task.since)).count();
         let of_user = self.workers.iter().filter(|worker| worker.task.identity.uid == task.identity.uid);
         let (of_user, is_stuck) = (of_user.clone().count(), { of_user }.any(|worker| worker.is_stuck(task.since)));
@@ -121,18 +137,41 @@ impl PrefetchWorkers {
         let started = Worker::fork(|results, cancelled| work(&self.home, &task, results, cancelled));
         let started = started.inspect_err(|error| tracing::warn!("no prefetch: {error}"));
         let is_started = started.is_ok();
-        self.workers.extend(started.ok().map(|worker| RunningWorker { task, worker, is_reported: false }));
+        self.workers.extend(started.ok().map(|worker| RunningWorker { task, worker, held, is_reported: false }));
         is_started
+    }
+
+    /// A start begins whose exec has waited for a worker. Returns whether there is one.
+    pub fn adopt(&mut self, start: StartId, key: &AppKey) -> bool {
+        let is_it = |running: &&mut RunningWorker| {
+            running.task.work_for == WorkFor::Held(start.pid) && running.task.key == *key && !running.is_reported
+        };
+        let found = self.workers.iter_mut().find(is_it);
+        found.map(|running| running.task.work_for = WorkFor::Start(start)).is_some()
     }
 
     /// The start is over: the rest is not needed any more.
     pub fn cancel(&mut self, start: StartId) {
-        self.workers.iter_mut().filter(|running| running.task.start == Some(start)).for_each(|it| it.worker.cancel());
+        self.workers
+            .iter_mut()
+            .filter(|running| running.task.work_for == WorkFor::Start(start))
+            .for_each(|it| it.worker.cancel());
     }
 
     /// Stops all of them.
     pub fn cancel_all(&mut self) {
         self.workers.iter_mut().for_each(|running| running.worker.cancel());
+    }
+
+    /// Whether a prefetch of an idle moment runs.
+    pub fn is_idle_work_running(&self) -> bool {
+        self.workers.iter().any(|running| running.task.work_for == WorkFor::Idle)
+    }
+
+    /// Something is started: the prefetch of an idle moment ends.
+    pub fn cancel_idle_work(&mut self) {
+        let idle = self.workers.iter_mut().filter(|running| running.task.work_for == WorkFor::Idle);
+        idle.for_each(|running| running.worker.cancel());
     }
 
     /// When the next one counts as stuck.
@@ -151,11 +190,18 @@ impl PrefetchWorkers {
         let mut done = Vec::new();
         for running in &mut self.workers {
             running.worker.receive();
-            if running.is_reported || !(running.worker.is_complete() || running.is_stuck(now)) {
+            let is_over = running.worker.is_complete() || running.is_stuck(now);
+            if is_over || running.worker.received().starts_with(STARTED) {
+                running.held = None;
+            }
+            // A start whose exec has waited may not be known yet.
+            let waits_for_start = matches!(running.task.work_for, WorkFor::Held(_)) && !running.is_stuck(now);
+            if running.is_reported || waits_for_start || !is_over {
                 continue;
             }
             running.is_reported = true;
-            let outcome = serde_json::from_slice(running.worker.received()).ok();
+            let received = running.worker.received();
+            let outcome = serde_json::from_slice(received.strip_prefix(STARTED).unwrap_or(received)).ok();
             done.push((running.task.clone(), outcome));
         }
         self.workers.retain(|running| !(running.is_reported && running.worker.has_ended()));
@@ -178,14 +224,19 @@ impl PrefetchWorkers {
 }
 
 fn work(home: &Path, task: &PrefetchTask, mut results: ResultPipe, cancelled: CancelToken) {
-    let outcome = carry_out(home, task, cancelled);
+    let outcome = carry_out(home, task, &mut results, cancelled);
     let outcome = outcome.and_then(|outcome| Ok(results.write_all(&serde_json::to_vec(&outcome)?)?));
     if let Err(error) = outcome {
         tracing::info!("{}: not prefetched: {error:#}", task.key);
     }
 }
 
-fn carry_out(home: &Path, task: &PrefetchTask, cancelled: CancelToken) -> anyhow::Result<PrefetchOutcome> {
+fn carry_out(
+    home: &Path,
+    task: &PrefetchTask,
+    results: &mut ResultPipe,
+    cancelled: CancelToken,
+) -> anyhow::Result<PrefetchOutcome> {
     ahead_process::end_by_signals();
     let found = AppStore::open(home)?.map(|store| store.user(task.identity.uid)).transpose()?.flatten();
     let profile = found.and_then(|user| user.profile(&user.load(&task.key)?));
@@ -195,9 +246,10 @@ fn carry_out(home: &Path, task: &PrefetchTask, cancelled: CancelToken) -> anyhow
     if task.kind == WorkKind::Look {
         return Ok(PrefetchOutcome { absent_percent: absent_percent(&profile), ..PrefetchOutcome::default() });
     }
-    let is_idle = task.kind == WorkKind::PrefetchIdle;
+    let is_idle = task.work_for == WorkFor::Idle;
     if is_idle {
         ahead_fetch::set_before_request(YieldToReaders::default());
+        priority::yield_processor()?;
     }
     let options = Options::default().priority(if is_idle { Priority::Idle } else { Priority::Normal });
     let options = options.since(Some(task.since)).budget_bytes(task.budget_bytes);
@@ -206,6 +258,10 @@ fn carry_out(home: &Path, task: &PrefetchTask, cancelled: CancelToken) -> anyhow
     replay.reserve_descriptors();
     let running = replay.start()?;
     stop_when_cancelled(running.stopper(), cancelled);
+    if matches!(task.work_for, WorkFor::Held(_)) {
+        running.hold();
+        results.write_all(STARTED)?;
+    }
     Ok(outcome(&profile, &running.finish()))
 }
 
@@ -239,6 +295,7 @@ fn outcome(profile: &Profile, account: &Account) -> PrefetchOutcome {
         issued_bytes: account.issued_bytes,
         wasted_bytes: account.bridged_bytes.saturating_add(unused as u64),
         stale_percent: percent(account.stale_bytes, profile.data_bytes()).unwrap_or(0),
+        seeks: account.devices.iter().any(|device| device.order == Order::ByPosition),
     }
 }
 

@@ -10,6 +10,7 @@
 //! worker compares before it claims a start.
 
 use crate::starts::{START_WINDOW, SeenStart};
+use crate::survey::seeks;
 use ahead::Recorder;
 use ahead_apps::{AppStore, StartKey, UserApps};
 use ahead_observe::{FirstExec, ProgramFile, StartId};
@@ -69,6 +70,7 @@ enum RecorderReport {
     /// The recording is in the store.
     Learned {
         agreed: f64,
+        seeks: bool,
     },
     Failed(String),
 }
@@ -101,6 +103,8 @@ pub struct LearnedStart {
     pub start: StartKey,
     /// For [`UserApps::learned`].
     pub agreed: f64,
+    /// A device of the recording seeks.
+    pub seeks: bool,
 }
 
 impl RecordingQueue {
@@ -206,9 +210,9 @@ impl RecordingQueue {
                     running.claimed = Some(wish).filter(|wish| *wish < wishes.len());
                     self.claim = Some((pid, time_ns));
                 }
-                RecorderReport::Learned { agreed } => {
+                RecorderReport::Learned { agreed, seeks } => {
                     let wish = running.claimed.and_then(known);
-                    learned = wish.map(|wish| LearnedStart { uid: wish.uid, start: wish.start, agreed });
+                    learned = wish.map(|wish| LearnedStart { uid: wish.uid, start: wish.start, agreed, seeks });
                 }
                 RecorderReport::Missed { wish } => missed = known(wish),
                 RecorderReport::Failed(why) if is_over => tracing::warn!("no recording: {why}"),
@@ -287,11 +291,12 @@ fn record(
     let recording = armed.finish(None, &|notice| tracing::debug!("{notice}"))?.context("no start has begun")?;
     let user = AppStore::open(home)?.map(|store| store.user(wishes[wish].uid)).transpose()?.flatten();
     let mut apps = UserApps::open(user.context("the user has no store")?);
+    let seeks = seeks(&recording.profile);
     let agreed = {
         let _lock = apps.store().lock(LOCK_TIME)?;
         apps.learn(&started, recording.profile, |_| {})?
     };
-    Ok(RecorderReport::Learned { agreed })
+    Ok(RecorderReport::Learned { agreed, seeks })
 }
 
 fn names(wishes: &[Wish]) -> String {

@@ -2,32 +2,40 @@
 
 use crate::conditions::Conditions;
 use crate::counters::ServiceCounters;
-use crate::prefetching::{PrefetchOutcome, PrefetchTask, PrefetchWorkers, WorkKind};
+use crate::head_start::HeadStarts;
+use crate::hold::HeldExec;
+use crate::idle::IdleMoments;
+use crate::prefetching::{PrefetchOutcome, PrefetchTask, PrefetchWorkers, WorkFor, WorkKind};
 use crate::recording::RecordingQueue;
 use crate::settings::ServiceSettings;
 use crate::starts::{FollowedStarts, OwnStart, SeenStart, StartEnd, StartWork};
+use crate::survey::{Survey, SurveyedApp};
 use crate::users::Users;
 use ahead_apps::{AppStore, AppVersion, StartKey, StartSituation, Treatment, UseDays, WaitLimits};
 use ahead_observe::{Launch, LaunchEvent, LaunchOptions, Launches, ProcessFiles, StartId, now_ns};
 use ahead_process::undo::home::open_lock;
 use ahead_process::{Publisher, Signals, Worker};
-use ahead_sys::{mounts, polling};
+use ahead_sys::exec::Identity;
+use ahead_sys::{memory, mounts, polling};
 use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags};
+use rustix::system::sysinfo;
 use sd_notify::NotifyState;
 use std::fs::{File, TryLockError};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// What was learned is written at most this often: a crash forgets the starts of this time.
-const FLUSH_EVERY: Duration = Duration::from_secs(10);
+/// What was learned is written this long after the first change: a crash forgets the starts of this time.
+const FLUSH_AFTER: Duration = Duration::from_secs(5);
 /// Ends of starts do not wake the loop, so it looks for them this often while starts are followed.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The file with metrics is replaced this often.
 const PUBLISH_EVERY: Duration = Duration::from_secs(1);
 /// The machine's own mount namespace is that of its first process. In a container that may not be looked at: then it is ours.
 const FIRST_PROCESS: u32 = 1;
+/// One program of an idle moment gets this part of the available memory: all of them get less than half.
+const IDLE_BUDGET: u64 = 16;
 /// The lock of the running service, in the directory of the store.
 const LOCK: &str = "service.lock";
 
@@ -76,6 +84,7 @@ struct Service {
     users: Users,
     starts: FollowedStarts,
     prefetches: PrefetchWorkers,
+    head_starts: HeadStarts,
     recordings: RecordingQueue,
     conditions: Conditions,
     settings: ServiceSettings,
@@ -86,9 +95,11 @@ struct Service {
     next_publish: Instant,
     namespace: u32,
     days: UseDays,
+    idle: IdleMoments,
+    survey: Option<Survey>,
     /// Removes what is old, once a day of use.
     tidying: Option<Worker>,
-    next_flush: Instant,
+    next_flush: Option<Instant>,
 }
 
 impl Service {
@@ -104,6 +115,7 @@ impl Service {
             users: Users::new(store),
             starts: FollowedStarts::default(),
             prefetches: PrefetchWorkers::new(&options.store),
+            head_starts: HeadStarts::new(),
             recordings: RecordingQueue::new(&options.store),
             conditions,
             limits: settings.wait_limits(),
@@ -112,8 +124,10 @@ impl Service {
             publisher,
             next_publish: Instant::now(),
             namespace: mounts::namespace(Some(FIRST_PROCESS)).or_else(|_| mounts::namespace(None))?,
+            idle: IdleMoments::new(Instant::now(), Duration::from_secs(sysinfo().uptime.max(0).unsigned_abs())),
+            survey: Survey::begin(&options.store),
             tidying: None,
-            next_flush: Instant::now() + FLUSH_EVERY,
+            next_flush: None,
         })
     }
 
@@ -123,23 +137,30 @@ impl Service {
         let tidying = self.tidying.iter().flat_map(Worker::streams);
         let listener = self.publisher.iter().filter_map(|publisher| publisher.listener(Instant::now()));
         let all = [signals.as_fd(), self.launches.as_fd()].into_iter().chain(streams).chain(tidying).chain(listener);
+        let all = all.chain(self.head_starts.streams()).chain(self.survey.iter().flat_map(Survey::streams));
         let mut all: Vec<PollFd<'_>> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         polling::until(&mut all, self.next_look())?;
         drop(all);
         if signals.poll().is_some_and(|signal| signal.asks_to_stop()) {
             return Ok(false);
         }
-        self.take_events()?;
         let now = Instant::now();
+        self.head_starts.take().into_iter().for_each(|held| self.hold(held, now));
+        self.take_events()?;
         self.receive(now);
         self.end_windows()?;
         let is_off = self.conditions.are_off(self.users.store(), now);
         self.recordings.update(is_off, now);
         self.counters.is_paused = is_off;
         self.publish(now);
-        if now >= self.next_flush && self.users.is_changed() {
-            self.users.flush_all();
-            self.next_flush = now + FLUSH_EVERY;
+        self.use_idle_moment(is_off, now);
+        match self.next_flush {
+            None if self.users.is_changed() => self.next_flush = Some(now + FLUSH_AFTER),
+            Some(at) if now >= at => {
+                self.users.flush_all();
+                self.next_flush = None;
+            }
+            _ => {}
         }
         Ok(true)
     }
@@ -147,13 +168,13 @@ impl Service {
     /// When there is something to do without an event; `None`: nothing.
     fn next_look(&self) -> Option<Instant> {
         let now = Instant::now();
-        let flush = self.users.is_changed().then_some(self.next_flush.max(now));
         let ends = (!self.starts.is_empty()).then(|| now + LOOK_EVERY);
         let over = self.starts.next_over_ns().map(|over| now + Duration::from_nanos(over.saturating_sub(now_ns())));
         let file = self.publisher.as_ref().filter(|publisher| publisher.is_file()).map(|_| self.next_publish);
         let resume = self.publisher.as_ref().and_then(|publisher| publisher.paused_until(now));
-        let next = [flush, ends, over, file, resume, self.recordings.next_update(), self.prefetches.next_look(now)];
-        next.into_iter().flatten().min()
+        let next = [self.next_flush, self.idle.due(), ends, over, file, resume];
+        let work = [self.recordings.next_update(), self.prefetches.next_look(now)];
+        next.into_iter().chain(work).flatten().min()
     }
 
     /// Gives the metrics to those who ask, or replaces their file.
@@ -169,7 +190,8 @@ impl Service {
 
     fn metrics(&self) -> String {
         let losses = self.launches.losses().unwrap_or_default();
-        ServiceCounters { lost_events: losses.events, lost_starts: losses.starts, ..self.counters }.metrics_text()
+        let (lost_events, lost_starts, hold_losses) = (losses.events, losses.starts, self.head_starts.losses());
+        ServiceCounters { lost_events, lost_starts, hold_losses, ..self.counters }.metrics_text()
     }
 
     fn take_events(&mut self) -> Result<()> {
@@ -231,7 +253,37 @@ impl Service {
         Ok(self.launches.account(id)?.map(|_| found))
     }
 
+    /// An exec waits: for the head start of its prefetch, or not at all.
+    fn hold(&mut self, held: HeldExec, now: Instant) {
+        let is_off = self.conditions.are_off(self.users.store(), now);
+        let Some(apps) = self.users.of(held.user.0, now).filter(|apps| !is_off && !apps.store().is_off()) else {
+            return;
+        };
+        let key = apps.find(&held.start, held.version);
+        let decision = apps.decide(&held.start, &key, cold(), &self.limits);
+        match decision.treatment {
+            Treatment::Prefetched if !self.prefetches.is_resident(held.user.0, &key, now) => {}
+            Treatment::Prefetched | Treatment::LeftAlone => return,
+            _ => return self.head_starts.unmark(&key),
+        }
+        let identity = ProcessFiles::of(held.pid).and_then(|process| process.identity());
+        let Some(identity) = identity.filter(|identity| identity.uid == held.user.0) else { return };
+        tracing::debug!("{key}: waits for its head start");
+        let work_for = WorkFor::Held(held.pid);
+        let task = PrefetchTask {
+            kind: WorkKind::Prefetch,
+            work_for,
+            key,
+            identity,
+            since: now,
+            budget_bytes: self.settings.budget_bytes(),
+        };
+        self.counters.held_execs += u64::from(self.prefetches.begin(task, Some(held)));
+    }
+
     fn begin(&mut self, seen: SeenStart, process: &ProcessFiles, now: Instant) {
+        self.idle.see_start(now);
+        self.prefetches.cancel_idle_work();
         let Some(apps) = self.users.of(seen.uid, now).filter(|apps| !apps.store().is_off()) else {
             return self.starts.begin(OwnStart::new(seen, None, Treatment::Plain, StartWork::None));
         };
@@ -245,6 +297,7 @@ impl Service {
         self.recordings.set(&seen, decision.is_recorded, now);
         let work = match kind {
             None => StartWork::None,
+            Some(_) if self.prefetches.adopt(seen.id, &key) => StartWork::Runs,
             Some(_) if self.prefetches.is_resident(seen.uid, &key, now) => {
                 StartWork::Done(PrefetchOutcome { absent_percent: Some(0), ..PrefetchOutcome::default() })
             }
@@ -252,13 +305,13 @@ impl Service {
                 let identity = process.identity().filter(|identity| identity.uid == seen.uid);
                 let task = |identity| PrefetchTask {
                     kind,
-                    start: Some(seen.id),
+                    work_for: WorkFor::Start(seen.id),
                     key: key.clone(),
                     identity,
                     since: now,
                     budget_bytes: self.settings.budget_bytes(),
                 };
-                let is_begun = identity.is_some_and(|identity| self.prefetches.begin(task(identity)));
+                let is_begun = identity.is_some_and(|identity| self.prefetches.begin(task(identity), None));
                 if is_begun { StartWork::Runs } else { StartWork::None }
             }
         };
@@ -273,7 +326,12 @@ impl Service {
 
     fn receive(&mut self, now: Instant) {
         for (task, outcome) in self.prefetches.receive(now) {
-            let Some(start) = task.start else { continue };
+            let WorkFor::Start(start) = task.work_for else { continue };
+            if let Some(version) = self.starts.own(start).map(|own| own.seen.version)
+                && outcome.is_some_and(|outcome| outcome.seeks)
+            {
+                self.head_starts.mark(&task.key, version.inode);
+            }
             let end = self.starts.done(start, outcome.map_or(StartWork::None, StartWork::Done));
             self.ended(end);
         }
@@ -282,6 +340,10 @@ impl Service {
                 let key = apps.learned(&learned.start, learned.agreed);
                 tracing::debug!("{key}: recorded");
                 self.counters.recordings += 1;
+                let version = apps.app(&key).map_or_else(AppVersion::default, |app| app.history.version);
+                if learned.seeks {
+                    self.head_starts.mark(&key, version.inode);
+                }
             }
             self.users.change(learned.uid);
             // The worker of the next recording reads it.
@@ -341,6 +403,29 @@ impl Service {
         tracing::debug!("{key}: {measured:?}; next: {}", next.reason);
         self.users.change(user.0);
         self.recordings.set(&own.seen, next.is_recorded, now);
+    }
+
+    fn use_idle_moment(&mut self, is_off: bool, now: Instant) {
+        let found = self.survey.as_mut().and_then(Survey::found);
+        if let Some(found) = found {
+            self.survey = None;
+            found.iter().filter(|app| app.seeks).for_each(|app| self.head_starts.mark(&app.key, app.inode));
+            if self.idle.is_used() {
+                self.idle.choose(found, self.days.number);
+            }
+        }
+        if self.survey.is_none() && self.idle.begins(now) && !is_off {
+            self.survey = Survey::begin(&self.home);
+        }
+        if is_off || !self.starts.is_empty() || self.prefetches.is_idle_work_running() {
+            return;
+        }
+        let Some(SurveyedApp { uid, gid, key, .. }) = self.idle.next() else { return };
+        let available = memory::available_bytes().unwrap_or(0) / IDLE_BUDGET;
+        let budget_bytes = Some(self.settings.budget_bytes().map_or(available, |budget| budget.min(available)));
+        let identity = Identity { uid, gid, groups: vec![gid] };
+        let (kind, work_for) = (WorkKind::Prefetch, WorkFor::Idle);
+        self.prefetches.begin(PrefetchTask { kind, work_for, key, identity, since: now, budget_bytes }, None);
     }
 
     /// The day of use. On a new one, what is old is forgotten.

@@ -285,6 +285,11 @@ impl UserStore {
         self.owner.0
     }
 
+    /// The group of its files.
+    pub fn group(&self) -> u32 {
+        self.owner.1
+    }
+
     /// Keeps other processes from changing it. The user may hold the lock without end: `limit` is the longest wait.
     ///
     /// # Errors
