@@ -125,6 +125,22 @@ fn third_start_of_a_program_finds_its_pages_in_the_cache() {
     }
 }
 
+/// Of a file of root, a user may not ask what is cached. A warm start must not count as a cold one.
+#[test]
+fn warm_start_of_a_program_of_root_is_seen_as_warm() {
+    let Some(mut served) = Served::new("ssd", 10) else { return };
+    served.run_cold();
+    served.run_until_recorded();
+    let running = served.command().as_stranger().start();
+    served.finish(running);
+    served.service.signal("TERM");
+    assert!(served.service.status().success());
+    let app = served.app();
+    let last = app.history.recent.back().unwrap();
+    assert_eq!((last.treatment, last.is_cold()), (Treatment::Prefetched, false), "{app:?}");
+    assert!(last.absent_percent.is_some(), "{last:?}");
+}
+
 /// On a disk that seeks, the service that was started again finds the profile, and the exec waits for the head start.
 #[test]
 fn killed_service_goes_on_with_what_it_knew() {

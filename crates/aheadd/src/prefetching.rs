@@ -17,7 +17,8 @@ use ahead_observe::StartId;
 use ahead_process::{CancelToken, ResultPipe, Worker};
 use ahead_sys::exec::Identity;
 use ahead_sys::root::Root;
-use ahead_sys::{cache, openat, priority, user};
+use ahead_sys::user::{self, KeptRights};
+use ahead_sys::{cache, openat, priority};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -241,8 +242,8 @@ fn carry_out(
     let found = AppStore::open(home)?.map(|store| store.user(task.identity.uid)).transpose()?.flatten();
     let profile = found.and_then(|user| user.profile(&user.load(&task.key)?));
     let Some(profile) = profile else { return Ok(PrefetchOutcome::default()) };
-    // From here on, every path is that of the user.
-    user::become_user(&task.identity)?;
+    // From here on, every path is that of the user. What is cached is seen as root sees it: most programs are files of root.
+    user::become_user(&task.identity, KeptRights::Residency)?;
     if task.kind == WorkKind::Look {
         return Ok(PrefetchOutcome { absent_percent: absent_percent(&profile), ..PrefetchOutcome::default() });
     }
@@ -289,8 +290,10 @@ fn outcome(profile: &Profile, account: &Account) -> PrefetchOutcome {
         (bytes.saturating_add(length), uses.saturating_add(length / runs * u64::from(extent.runs.max(1)).min(runs)))
     });
     let unused = u128::from(prefetched) * u128::from(bytes.saturating_sub(uses)) / u128::from(bytes.max(1));
+    // Where it is unknown what was resident, a warm start would look like a cold one.
+    let is_known = account.residency_unknown_bytes <= prefetched / 2;
     PrefetchOutcome {
-        absent_percent: percent(prefetched, prefetched.saturating_add(resident)),
+        absent_percent: percent(prefetched, prefetched.saturating_add(resident)).filter(|_| is_known),
         requests: account.requests,
         issued_bytes: account.issued_bytes,
         wasted_bytes: account.bridged_bytes.saturating_add(unused as u64),
@@ -330,6 +333,8 @@ mod tests {
         let account: Account = serde_json::from_str(account).unwrap();
         let outcome = outcome(&profile, &account);
         assert_eq!((outcome.absent_percent, outcome.issued_bytes, outcome.wasted_bytes), (Some(80), 9000, 1000 + 3000));
+        let account = r#"{"issued_bytes": 9000, "residency_unknown_bytes": 9000}"#;
+        assert_eq!(super::outcome(&profile, &serde_json::from_str(account).unwrap()).absent_percent, None);
     }
 
     #[test]

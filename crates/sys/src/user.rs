@@ -179,10 +179,20 @@ fn entry(
     }
 }
 
-/// Makes the calling process, which has one thread, one of this user for good, without capabilities. For root, nothing changes but the groups.
+/// What a process that becomes one of a user keeps of root's rights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeptRights {
+    /// Nothing.
+    None,
+    /// It sees which pages of any file that the user may read are cached (`CAP_FOWNER`: cachestat and mincore ask for the owner's rights).
+    Residency,
+}
+
+/// Makes the calling process, which has one thread, one of this user for good, without other capabilities. For root, nothing changes but the
+/// groups.
 ///
 /// Other processes of the user may not look into its memory, which may have been that of root.
-pub fn become_user(identity: &Identity) -> Result<()> {
+pub fn become_user(identity: &Identity, rights: KeptRights) -> Result<()> {
     let what = || format!("become user {}", identity.uid);
     let failed = |error: rustix::io::Errno| Error::io(what(), error);
     let groups: Vec<Gid> = identity.groups.iter().copied().map(Gid::from_raw).collect();
@@ -191,11 +201,14 @@ pub fn become_user(identity: &Identity) -> Result<()> {
         return Ok(());
     }
     let (uid, gid) = (Uid::from_raw(identity.uid), Gid::from_raw(identity.gid));
+    thread::set_keep_capabilities(true).map_err(failed)?;
     thread::set_thread_res_gid(gid, gid, gid).map_err(failed)?;
     thread::set_thread_res_uid(uid, uid, uid).map_err(failed)?;
-    // They are gone already if the user was root, and kept if it was another one with capabilities.
     let none = CapabilitySet::empty();
-    thread::set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
+    // A service may not have it; then residency is unknown.
+    let permitted = thread::capabilities(None).map_err(failed)?.permitted;
+    let kept = if rights == KeptRights::Residency { permitted & CapabilitySet::FOWNER } else { none };
+    thread::set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable: none })
         .map_err(failed)?;
     thread::set_no_new_privs(true).map_err(failed)?;
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(failed)

@@ -6,7 +6,8 @@ use ahead_sys::directory::path_of;
 use ahead_sys::exec::Identity;
 use ahead_sys::exec_call::ExecCall;
 use ahead_sys::fanotify::ExecEvent;
-use ahead_sys::{openat, user};
+use ahead_sys::openat;
+use ahead_sys::user::{self, KeptRights};
 use std::os::unix::ffi::OsStrExt;
 
 /// What is started. `None`: it has no key, is another program than the marked one (of which that is the loader), or does not see the files of the machine.
@@ -21,7 +22,7 @@ pub(super) fn read(event: &ExecEvent) -> Option<FoundStart> {
     let program = path_of(&event.file).ok()?;
     let file = openat::identity(&event.file).ok()?;
     // A script is read with the rights of its user.
-    user::become_user(&Identity { uid, gid, groups: Vec::new() }).ok()?;
+    user::become_user(&Identity { uid, gid, groups: Vec::new() }, KeptRights::None).ok()?;
     let start = key_of_command(&path, &arguments, &directory)?;
     let version = AppVersion { inode: file.inode, size_bytes: file.size_bytes, mtime_ns: file.mtime_ns };
     let is_marked = start.app.program == program.as_os_str().as_bytes();
