@@ -27,7 +27,8 @@ impl Served {
     /// `None`, with the reason printed, where it cannot run. `model`: of the disk; `stall_ms`: each read takes longer by this.
     fn new(model: &str, stall_ms: u64) -> Option<Served> {
         needs_root()?;
-        let mut disks = Disks::new()?;
+        // A service acts on all programs of the machine: also on those of other tests.
+        let mut disks = Disks::alone()?;
         let (disk, mount) = disks.mounted("service", &["--size", "64M", "--model", model, "--fs", "ext4"]);
         set_mode(mount.parent().unwrap(), 0o755);
         fs::copy("/bin/cat", mount.join("slow-cat")).unwrap();
