@@ -42,7 +42,7 @@ def lines(results):
     runs = " or ".join(sorted({str(row["runs"]) for rows in results.values() for row in rows}))
     yield from table.paragraph(f"""Each round measures each way by {runs} cold and as many warm starts, in turn; medians of their medians
         (lowest to highest): a difference within that range is none. Goal: `cold` within 3 % of `compare`; without root within 5 %, or a
-        reason. Without root it can evict only what was seen from outside, and no names and inodes.""")
+        reason. Without root it cannot evict names and inodes.""")
     yield from table.head("disk", "command", "by", "cold, ms", "to compare", "warm, ms", "to compare", "stayed cached")
     for disk, rows in results.items():
         for row in rows:

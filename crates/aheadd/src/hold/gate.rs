@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// The name of the process, as `ps` shows it.
 const NAME: &CStr = c"aheadd-gate";
 
-/// Longest time to read what is started, and then for the service to take it: 0.3 ms, and some milliseconds on a busy machine.
+/// Longest time to read what is started, and then for the service to take it: on a busy machine both wait for a processor.
 const TAKE_TIME: Duration = Duration::from_millis(50);
 
 /// Longest wait of an exec: the longest head start of a replay (`LONGEST_HEAD_START`).
@@ -31,7 +31,7 @@ const OPEN_TIME: Duration = Duration::from_secs(10);
 /// Execs that wait at a time. Each has a descriptor and a child; the limit of descriptors is 1024 or more.
 const MOST_HELD: usize = 64;
 
-/// Execs that may begin to wait within a second: each costs a fork, 0.3 ms. Whatever starts programs more often has them in the cache.
+/// Execs that may begin to wait within a second: each costs a fork. Whatever starts programs more often has them in the cache.
 const MOST_PER_SECOND: u32 = 50;
 
 /// Between two reports of losses.
