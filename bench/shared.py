@@ -48,16 +48,10 @@ def unavailable(why):
 
 def output(*command, **options):
     """Standard output; a failure ends the benchmark with the message of the command."""
-    command = [str(word) for word in command]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
     try:
-        text, message = process.communicate()
-    except BaseException:
-        end(process)
-        raise
-    if process.returncode != 0:
-        fail(f"{' '.join(command[:12])}: {message.strip()}")
-    return text
+        return run(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options).stdout
+    except subprocess.CalledProcessError as error:
+        fail(f"{' '.join(error.cmd[:12])}: {error.stderr.strip()}")
 
 
 def end(process):
