@@ -79,6 +79,18 @@ def temporary_directory(purpose, parent=MEMORY):
         remove(directory)
 
 
+def wait_while(is_busy, limit_s, what, look_s=0.2):
+    """Until it is not busy any more; `what` keeps it busy."""
+    until, is_said = time.monotonic() + limit_s, False
+    while is_busy():
+        if time.monotonic() > until:
+            fail(f"{what} still after {limit_s} s")
+        if not is_said:
+            say(f"{what}: waiting for the end")
+        is_said = True
+        time.sleep(look_s)
+
+
 def say(*words):
     print(*words, file=sys.stderr, flush=True)
 

@@ -1,6 +1,6 @@
 """Programs that are started in bench/everyday: copies of this machine's on the disk under test, with their libraries and data.
 
-Each is started by its own file, as a user would; patchelf tells it where its libraries are. The C library is that of the machine: other processes
+Each is started by its own file, as a user would; patchelf writes the directory of its libraries into it. The C library is that of the machine: other processes
 have mapped it always. A program that is not installed is left out.
 """
 

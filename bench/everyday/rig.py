@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 
-from shared import MEMORY, Disk, OwnDisk, device_of, fail, output, remove, run, say
+from shared import MEMORY, Disk, OwnDisk, device_of, fail, output, remove, run, say, wait_while
 
 HERE = pathlib.Path(__file__).resolve().parent
 DISKS = ["hdd", "cloud", "ssd", "own"]
@@ -123,14 +123,7 @@ def check_alone():
 
 def wait_until_alone():
     """Until no other service prefetches or steers."""
-    until, is_said = time.monotonic() + OTHERS_S, False
-    while others():
-        if time.monotonic() > until:
-            fail(f"other services still run after {OTHERS_S} s: processes {', '.join(others())}")
-        if not is_said:
-            say("waiting for the end of another aheadd or ahead-steer")
-        is_said = True
-        time.sleep(0.2)
+    wait_while(others, OTHERS_S, "another aheadd or ahead-steer runs")
 
 
 def undisturbed(measure):

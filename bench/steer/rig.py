@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 
-from shared import MEMORY, MIB, Disk, ReadySocket, end, fail, output, read_ahead_kb, run, say, window_path, write_random
+from shared import MEMORY, MIB, Disk, ReadySocket, end, fail, output, read_ahead_kb, run, say, wait_while, window_path, write_random
 
 HERE = pathlib.Path(__file__).resolve().parent
 # Options of the compiler for each victim.
@@ -264,14 +264,7 @@ def undisturbed(measure):
 
 def wait_for_lock():
     """Until no other process steers: only one can."""
-    until, is_said = time.monotonic() + OTHER_S, False
-    while is_locked():
-        if time.monotonic() > until:
-            fail(f"another process still steers after {OTHER_S} s ({LOCK})")
-        if not is_said:
-            say("another process steers: waiting for its end")
-        is_said = True
-        time.sleep(0.5)
+    wait_while(is_locked, OTHER_S, f"another process steers ({LOCK})")
 
 
 class Steer:

@@ -34,10 +34,10 @@ pub fn make_cold(path: &Path) {
     wait_until("a cold file", || is_cold_after_eviction(&file));
 }
 
-/// Pages of the last reads and writes are in lists of each processor for a moment, and stay then.
+/// Pages of the last reads and writes are in lists of each processor for a moment, and pages in flight cannot be evicted. Both stay, and count.
 fn is_cold_after_eviction(file: &File) -> bool {
     evict::file(file).unwrap();
-    cache::present(file, 0, file.metadata().unwrap().len()).unwrap().is_empty()
+    cache::resident(file, 0, file.metadata().unwrap().len()).unwrap().is_empty()
 }
 
 /// Evicts the pages of a file as far as no other process uses them.

@@ -172,7 +172,9 @@ impl Service {
         let over = self.starts.next_over_ns().map(|over| now + Duration::from_nanos(over.saturating_sub(now_ns())));
         let file = self.publisher.as_ref().filter(|publisher| publisher.is_file()).map(|_| self.next_publish);
         let resume = self.publisher.as_ref().and_then(|publisher| publisher.paused_until(now));
-        let next = [self.next_flush, self.idle.due(), ends, over, file, resume];
+        // An idle moment begins after the survey.
+        let idle = self.idle.due().filter(|_| self.survey.is_none());
+        let next = [self.next_flush, idle, ends, over, file, resume];
         let work = [self.recordings.next_update(), self.prefetches.next_look(now)];
         next.into_iter().chain(work).flatten().min()
     }

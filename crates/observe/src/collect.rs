@@ -26,6 +26,24 @@ pub(crate) fn memory_limit() -> MemoryLimit {
     MemoryLimit::of(memory_limit_bytes(machine::meminfo_bytes("MemTotal").unwrap_or(0)))
 }
 
+/// The id of a directory: the next one if it is new; 0: beyond the memory limit.
+pub(crate) fn directory_id(
+    directories: &mut HashMap<Vec<u8>, u32>,
+    last_id: &mut u32,
+    limit: &mut MemoryLimit,
+    path: Vec<u8>,
+) -> u32 {
+    if let Some(id) = directories.get(&path) {
+        return *id;
+    }
+    if !limit.take::<(Vec<u8>, u32)>(1, path.len()) {
+        return 0;
+    }
+    *last_id += 1;
+    directories.insert(path, *last_id);
+    *last_id
+}
+
 /// Collects events one by one.
 #[derive(Debug)]
 pub(crate) struct Collector {

@@ -150,7 +150,7 @@ impl Filter {
 #[derive(Debug)]
 pub struct CallListener {
     listener: OwnedFd,
-    /// Closing it tells the caretaker to take over.
+    /// The caretaker takes over when it is closed.
     _keep: OwnedFd,
     waiting: Waiting,
     caretaker: u32,

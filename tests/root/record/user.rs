@@ -9,7 +9,7 @@ use ahead_tests::rig::silent_files::{FILE_BYTES, Releasing, SilentFiles};
 use std::ops::Range;
 use std::os::unix::fs::chown;
 
-/// A directory of the user `nobody`, with a copy of the program, and a file system with a file of 300 pages.
+/// A directory of an unprivileged user, with a copy of the program, and a file system with a file of 300 pages.
 struct Home {
     directory: tempfile::TempDir,
     volume: Mounted,

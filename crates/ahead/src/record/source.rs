@@ -59,7 +59,7 @@ impl Source {
 const FTRACE_COST: &str = "paths that are only looked up, and accesses of io_uring workers, are missing; the evaluation searches for the paths of the files";
 const RESIDENCY_COST: &str =
     "an upper bound: pages that were read ahead, or by other programs, count, and the order of use is unknown";
-const CALLS_COST: &str = "mapped pages are an upper bound, each call that names a path takes some 10 µs longer, and setuid programs run without their rights; root adds the \
+const CALLS_COST: &str = "mapped pages are an upper bound, each call that names a path, reads or maps a file waits for the recorder, and setuid programs run without their rights; root adds the \
      used pages alone, metadata blocks of disks, and empty caches for --cold";
 
 /// What a recorder asks of its observer.

@@ -2,10 +2,11 @@
 
 use super::decode::{self, CallRead, Kind};
 use super::descriptors::{HeldFile, link, position, process_of, regular_file};
+use crate::collect::{directory_id, memory_limit};
 use crate::now_ns;
 use crate::syscalls::Shape;
 use ahead_model::RangeSet;
-use ahead_profile::learn::{Access, AccessKind, ExecSeen, LookupSeen, MemoryLimit, memory_limit_bytes};
+use ahead_profile::learn::{Access, AccessKind, ExecSeen, LookupSeen, MemoryLimit};
 use ahead_sys::held_calls::{HeldCall, read_text};
 use ahead_sys::maps::{self, Area};
 use ahead_sys::pagemap::Pagemap;
@@ -81,7 +82,7 @@ impl Collector {
             child,
             evicts,
             page_bytes: machine::page_size(),
-            limit: MemoryLimit::of(memory_limit_bytes(machine::meminfo_bytes("MemTotal").unwrap_or(0))),
+            limit: memory_limit(),
             processes: HashMap::new(),
             threads: HashMap::new(),
             by_identity: HashMap::new(),
@@ -158,15 +159,7 @@ impl Collector {
 
     /// The id of a directory; 0: beyond the memory limit.
     fn directory(&mut self, path: Vec<u8>) -> u32 {
-        if let Some(id) = self.directories.get(&path) {
-            return *id;
-        }
-        if !self.limit.take::<(Vec<u8>, u32)>(1, path.len()) {
-            return 0;
-        }
-        self.last_id += 1;
-        self.directories.insert(path, self.last_id);
-        self.last_id
+        directory_id(&mut self.directories, &mut self.last_id, &mut self.limit, path)
     }
 
     /// The directory from which a call looks its path up, and the path. `None`: it cannot be read.

@@ -3,11 +3,12 @@
 //! ftrace repeats an event for each access. Here only pages that are new in their way (requested, mapped around a fault, added to
 //! the cache) are kept, as the BPF programs do in the kernel.
 
+use crate::collect::{directory_id, memory_limit};
 use crate::nobpf::event::{Schema, TraceEvent};
 use ahead_model::RangeSet;
-use ahead_profile::learn::{Access, AccessKind, ExecSeen, MemoryLimit, memory_limit_bytes};
+use ahead_profile::learn::{Access, AccessKind, ExecSeen, MemoryLimit};
 use ahead_sys::maps::{self, Area};
-use ahead_sys::{machine, mounts};
+use ahead_sys::mounts;
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
@@ -106,8 +107,7 @@ pub(crate) struct Collected {
 
 impl Collector {
     pub(crate) fn new(schema: Schema, own: Own) -> Collector {
-        let bytes = memory_limit_bytes(machine::meminfo_bytes("MemTotal").unwrap_or(0));
-        Collector::within(schema, own, MemoryLimit::of(bytes))
+        Collector::within(schema, own, memory_limit())
     }
 
     fn within(schema: Schema, own: Own, limit: MemoryLimit) -> Collector {
@@ -206,15 +206,7 @@ impl Collector {
             fs::read_link(format!("{process}/{link}")).or_else(|_| fs::read_link(format!("/proc/self/{link}")));
         let Ok(target) = target else { return 0 };
         let path = target.into_os_string().into_vec();
-        if let Some(id) = self.directories.get(&path) {
-            return *id;
-        }
-        if !self.limit.take::<(Vec<u8>, u32)>(1, path.len()) {
-            return 0;
-        }
-        self.last_id += 1;
-        self.directories.insert(path, self.last_id);
-        self.last_id
+        directory_id(&mut self.directories, &mut self.last_id, &mut self.limit, path)
     }
 
     pub(crate) fn finish(self) -> Collected {

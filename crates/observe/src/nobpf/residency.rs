@@ -10,11 +10,12 @@
 //! unknown: the pages are in the order of their positions on the disk, with the time 0. Pages that running programs keep in
 //! memory cannot be evicted, so their files are known only if the run adds pages.
 
+use crate::collect::memory_limit;
 use crate::nobpf::collect::InodeKey;
 use crate::nobpf::walk::{self, Budget, Entry, Next, join, point_of};
 use ahead_model::Mount;
 use ahead_model::sorting;
-use ahead_profile::learn::{Access, AccessKind, ExecSeen, FileSeen, MemoryLimit, Observation, memory_limit_bytes};
+use ahead_profile::learn::{Access, AccessKind, ExecSeen, FileSeen, MemoryLimit, Observation};
 use ahead_sys::{Error, Result, block, cache, fiemap, generation, machine, maps, mounts, openat};
 use rustix::fs::{FileType, Mode, OFlags, fstat};
 use std::collections::{BTreeSet, HashMap};
@@ -67,7 +68,7 @@ impl Residency {
     /// The mount table cannot be read.
     pub fn finish(self) -> Result<Observation> {
         let table = mounts::own()?;
-        let limit = MemoryLimit::of(memory_limit_bytes(machine::meminfo_bytes("MemTotal").unwrap_or(0)));
+        let limit = memory_limit();
         let own_program = fs::metadata("/proc/self/exe").ok().map(|own| (own.dev(), own.ino()));
         let mapped = &self.mapped;
         let mut search = Search { mapped, own_program, found: Vec::new(), limit };
